@@ -36,7 +36,6 @@ func (e *env) callsDuring(ctx context.Context, fn func(context.Context) error) (
 	return made, nil
 }
 
-// waitToObserve waits for the duration e.observe.
 func (e *env) waitToObserve(ctx context.Context) error { return sleepFor(ctx, e.observe) }
 
 // sleepFor waits for a time. It returns an error if ctx ends first.

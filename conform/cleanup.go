@@ -27,8 +27,7 @@ type CleanupConfig struct {
 	// Timeout is the longest time that Cleanup waits for the CCM to remove the load balancers of
 	// deleted Services. The default is DefaultTimeout.
 	Timeout time.Duration
-	// Deleted is a function. Cleanup passes the kind and the name of each deleted object to this
-	// function. Deleted may be nil.
+	// Deleted receives the kind and the name of each deleted object. It may be nil.
 	Deleted func(kind, name string)
 }
 
@@ -36,8 +35,8 @@ type CleanupConfig struct {
 // first deletes the Services, so that the CCM can remove their load balancers. Then it deletes the
 // remaining load balancers that forward only to machines of the run. After the load balancers, it
 // deletes the routes to these machines, and then the machines. Cleanup does not find load balancers
-// that forward to no machine. At the end, it deletes the Nodes and namespaces. Cleanup continues
-// after an error, and returns all errors.
+// that forward to no machine. At the end, it removes the finalizers of Services that still exist,
+// and deletes the Nodes and namespaces. Cleanup continues after an error, and returns all errors.
 func Cleanup(ctx context.Context, c CleanupConfig) error {
 	if c.Driver == nil {
 		return errors.New("the field Driver is missing")

@@ -160,7 +160,6 @@ func assertClean(t *testing.T, admin *rest.Config, cloud *fake.Cloud) {
 	})
 }
 
-// awaitTrue waits until ok returns true.
 func awaitTrue(t *testing.T, condition string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)

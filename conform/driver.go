@@ -53,7 +53,7 @@ type Faults interface {
 	SetFault(context.Context, Fault) error
 	// ClearFault removes the current fault. It returns nil if no fault exists.
 	ClearFault(context.Context) error
-	// For each name of a call, Calls returns the number of calls since the driver began to count.
+	// Calls returns the number of calls with each name since the driver began to count.
 	Calls(context.Context) (map[string]Count, error)
 }
 

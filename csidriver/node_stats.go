@@ -68,8 +68,8 @@ func (n *node) usage(volume, path string) ([]*csi.VolumeUsage, error) {
 	}, nil
 }
 
-// NodeGetVolumeStats returns the usage of the volume. It returns NotFound if
-// another volume is at the path.
+// NodeGetVolumeStats returns the usage of the volume. It returns NotFound if the volume is not
+// mounted at the path, and DEADLINE_EXCEEDED if the disk hangs.
 func (n *node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if err := checkRequired("volume_id", req.GetVolumeId(), "volume_path", req.GetVolumePath()); err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func (n *node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeSta
 	return &csi.NodeGetVolumeStatsResponse{Usage: usage}, err
 }
 
-// NodeExpandVolume refreshes the size of the device. Then it grows the mounted
-// filesystem to this size.
+// NodeExpandVolume waits until the disk has the required size. Then it refreshes the size of the
+// device, and grows the mounted filesystem to this size.
 func (n *node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	volume := req.GetVolumeId()
 	if err := checkRequired("volume_id", volume, "volume_path", req.GetVolumePath()); err != nil {

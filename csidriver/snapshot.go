@@ -24,8 +24,9 @@ func (c *controller) snapshot(ctx context.Context, id string) (cloudsim.Snapshot
 	return c.cloud.GetSnapshot(ctx, cloudsim.SnapshotID(id))
 }
 
-// CreateSnapshot takes a crash-consistent snapshot of a disk, even if the disk
-// is attached. Callers can use the snapshot in all zones of its region.
+// CreateSnapshot takes a crash-consistent snapshot of a disk, even if the disk is attached. Callers
+// can use the snapshot in all zones of its region. If the request permits none of these zones,
+// CreateSnapshot returns RESOURCE_EXHAUSTED.
 func (c *controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	if err := checkRequired("name", req.GetName(), "source_volume_id", req.GetSourceVolumeId()); err != nil {
 		return nil, err
@@ -164,8 +165,9 @@ func (c *controller) GetSnapshot(ctx context.Context, req *csi.GetSnapshotReques
 	return &csi.GetSnapshotResponse{Snapshot: snapshots[0]}, nil
 }
 
-// ListSnapshots lists the snapshots of the project, the snapshots of one
-// volume, or the snapshot with one id. An unknown id gives an empty list.
+// ListSnapshots lists the snapshots of the project, the snapshots of one volume, or the snapshot
+// with one id. An unknown id gives an empty list. The list omits snapshots that are not ready to
+// use.
 func (c *controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	o, err := pageOf(req.GetMaxEntries(), req.GetStartingToken(), snapshotID)
 	if err != nil {

@@ -250,7 +250,8 @@ func (c *controller) deletingOr(ctx context.Context, name string, err error) err
 	return err
 }
 
-// DeleteVolume deletes a disk that is not attached. It never detaches a disk.
+// DeleteVolume deletes a disk that is not attached. It never detaches a disk. If the disk does not
+// exist, the call succeeds.
 func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

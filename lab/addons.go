@@ -43,8 +43,8 @@ type Addons struct {
 	NameServer netip.Addr // resolves names outside the cluster; the zero value means none
 }
 
-// InstallRealAddons applies the objects that a cluster with real machines needs: a name server, the
-// permission to pull images, and volumes.
+// InstallRealAddons applies the objects that a cluster with real machines needs. The objects are
+// for the name server, the permission to pull images, and volumes.
 func InstallRealAddons(ctx context.Context, k *kubernetes.Clientset, a Addons) error {
 	if a.CRDs != "" {
 		if err := installVolumeAddons(ctx, k, a.CRDs, a.ServeAs); err != nil {

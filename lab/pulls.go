@@ -28,15 +28,15 @@ type PullAdvice struct {
 	Registries []string
 	// Internet and Mirrors are the machines' settings for image pulls. The event contains the URLs
 	// of the image's mirrors. If machines have no internet access, the event also contains
-	// Internet.Off.
+	// Internet.Off. If the imagePullPolicy is Never, the event contains neither.
 	Internet Internet
 	Mirrors  []real.Mirror
 	// Load returns the command that loads an image.
 	Load func(image string) string
 }
 
-// Start watches the pods until the caller calls stop. A call of stop waits until the watch has
-// ended.
+// Start watches the pods until ctx ends or the caller calls stop. The caller must call stop, which
+// waits until the watch has ended.
 func (a PullAdvice) Start(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	factory := informers.NewSharedInformerFactory(a.Kube, 0)

@@ -24,7 +24,8 @@ type Driver struct {
 	// Cloud is the client with which the driver calls the cloud. The client's token must have the
 	// permissions of an administrator, and must not be the token of the CCM.
 	Cloud *client.Client
-	// Caller is the name of the CCM's service account. Faults disturb only the calls of this account.
+	// Caller is the name of the CCM's service account. Faults disturb only the calls of this
+	// account. If Caller is empty, SetFault returns an error.
 	Caller string
 	// Dialect contains the values that depend on the CCM, such as the format of its provider IDs.
 	// If the CCM uses the cloud's own API, only the field Claims is set.

@@ -23,7 +23,7 @@ import (
 	"github.com/cloudsim-dev/allinone/conform/proxy"
 )
 
-// Mode names the way in which the check disturbs the driver during one run of csi-sanity.
+// Mode states how Run disturbs the driver during one run of csi-sanity.
 type Mode string
 
 // These are the modes, in the order of their runs.
@@ -73,7 +73,8 @@ type Config struct {
 	// Timeout is the longest time for one RPC with its repetitions, and for one start of the
 	// driver. The default is DefaultTimeout.
 	Timeout time.Duration
-	// Limit is the longest time for one mode. The default is DefaultLimit.
+	// Limit is the longest time for one mode. If a mode takes longer, the run ends. The default is
+	// DefaultLimit.
 	Limit time.Duration
 	// Progress receives each result. It may be nil.
 	Progress func(conform.Result)
@@ -104,8 +105,9 @@ func (c Config) Validate() error {
 // Run runs csi-sanity once for each mode. It starts and kills the driver. The report has a result
 // for each mode, and the result csi.leaks. After the mode Sanity, the report also has the call
 // budgets. A call budget is the measured number of calls to the cloud per 100 successful RPCs with
-// the same name. If the driver does not start, or if ctx ends, the report is not complete. Run
-// returns an error only if c is not valid, or if Run cannot create a temporary folder.
+// the same name. If the run ends early, for example because the driver does not start,
+// Report.Incomplete contains the reason. Run returns an error only if c is not valid, or if Run
+// cannot create a temporary folder.
 func Run(ctx context.Context, c Config) (conform.Report, error) {
 	report := conform.Report{Run: "csi", Provider: "the CSI driver", Began: time.Now(), Results: []conform.Result{}}
 	if err := c.Validate(); err != nil {

@@ -23,8 +23,8 @@ type Driver struct {
 	// is empty, servers have no private addresses, and the driver does not claim the capability
 	// Routes.
 	Network string
-	// Image is the name of the image for new servers. The default is the first system image for the
-	// architecture of the server type.
+	// Image is the name of a system image for new servers. The default is the first system image
+	// for the architecture of the server type.
 	Image string
 	// ClusterCIDR is the value of the flag --cluster-cidr of the CCM. If ClusterCIDR is empty, the
 	// driver does not claim the capability Routes.

@@ -33,11 +33,10 @@ type Answer struct {
 	Notes  []string `json:"notes,omitempty"`  // losses and changes in the translation
 }
 
-// Read translates every PersistentVolume, StorageClass and Pod in a file of
-// YAML or JSON documents, in the order of the file. It also reads the items of
-// a List, which is the object that kubectl prints for several objects. For an
-// object of another kind, the Answer contains no translation. Read returns an
-// error for a document that is not an object.
+// Read translates every PersistentVolume, StorageClass and Pod in a file of YAML or JSON documents,
+// in the order of the file. It also reads the items of a List, which is the object that kubectl
+// prints for several objects. For an object of another kind, the Answer contains no translation.
+// Read returns an error if a document is not a valid object, or if the file contains no object.
 func Read(file io.Reader) (all []Answer, err error) {
 	docs := yaml.NewYAMLReader(bufio.NewReader(file))
 	for n := 1; ; n++ {

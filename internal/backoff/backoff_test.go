@@ -28,7 +28,6 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// A wait ends when its context ends.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

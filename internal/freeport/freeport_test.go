@@ -53,7 +53,6 @@ func TestChooseReserves(t *testing.T) {
 	}
 }
 
-// Choose returns an error if a caller asks for too many ports.
 func TestChooseTooMany(t *testing.T) {
 	if ports, err := freeport.Choose(1001); err == nil {
 		t.Errorf("Choose(1001) returned %d ports, want an error", len(ports))

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Routes returns the destinations of all IPv4 and IPv6 routes of this machine,
-// from all routing tables. It omits default routes.
+// Routes returns the destinations of all IPv4 and IPv6 routes of this machine, from all routing
+// tables. It omits default routes, and routes to half of all addresses (see listDestinations).
 func Routes() ([]netip.Prefix, error) {
 	return listDestinations(func(netlink.Route) bool { return true })
 }

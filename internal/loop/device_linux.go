@@ -51,10 +51,11 @@ func (d *Loop) Close() error {
 // host share a disk, each node has its own device. If node is empty, Attach
 // returns any existing device of the file.
 //
-// The kernel removes a device with the lapse flag when no program has the device open and no mount
-// uses the device's filesystem. The kernel also does this if the process that called Attach has
-// died, or if the mount namespace that had the mounts has ended. A device must not have this flag
-// if only its device file is bind-mounted, because a bind mount does not keep the device open.
+// The kernel detaches the file of a device with the lapse flag when no program has the device open
+// and no mount uses the device's filesystem. The kernel also does this if the process that called
+// Attach has died, or if the mount namespace that had the mounts has ended. A device must not have
+// this flag if only its device file is bind-mounted, because a bind mount does not keep the device
+// open.
 func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	d, err := Find(node, path)
 	if err != nil {
@@ -171,12 +172,12 @@ func (d *Loop) Refresh() error {
 	return nil
 }
 
-// Lapse sets the lapse flag. The kernel then removes the device when no program
-// and no mount uses the device.
+// Lapse sets the lapse flag. The kernel then detaches the file when no program and no mount uses
+// the device.
 func (d *Loop) Lapse() error { return d.setLapse(true) }
 
-// Stay clears the lapse flag. The kernel then keeps the device, even when no
-// program and no mount uses the device.
+// Stay clears the lapse flag. The kernel then keeps the file attached, even when no program and no
+// mount uses the device.
 func (d *Loop) Stay() error { return d.setLapse(false) }
 
 // Lapses reports whether the device has the lapse flag (LO_FLAGS_AUTOCLEAR).
@@ -205,13 +206,14 @@ func (d *Loop) setLapse(lapses bool) error {
 // Because of this offset, such a write fails.
 const fencedOffset = math.MaxInt64 &^ 4095
 
-// Fence detaches the file from the device and closes the device. It does this even if another
-// program has the device open or if a mount uses the device's filesystem. If programs have written
-// directly to the device, without a filesystem, the data may still be in the kernel's cache. Fence
-// first writes this data to the file, and waits for running requests. After Fence has returned, all
-// reads and writes of the device fail. If a process is frozen during the call of Fence and
-// continues later, its reads and writes fail too. The kernel removes the device when no program and
-// no mount uses the device. If the device has no file, Fence only closes the device.
+// Fence prevents all access to the file through the device, and closes the device. It does this
+// even if another program has the device open or if a mount uses the device's filesystem. If
+// programs have written directly to the device, without a filesystem, the data may still be in the
+// kernel's cache. Fence first writes this data to the file, and waits for running requests. After
+// Fence has returned, all reads and writes of the device fail. If a process is frozen during the
+// call of Fence and continues later, its reads and writes fail too. The kernel detaches the file
+// when no program and no mount uses the device. If the device has no file, Fence only closes the
+// device.
 func (d *Loop) Fence() error {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err == nil {

@@ -81,9 +81,9 @@ func List() (all []Status, err error) {
 
 // Find returns the loop device of a file for a node, or nil. It skips the devices of other nodes.
 // Find compares inodes and not only names, for two reasons. First, several nodes can run on one
-// host and use equal file names. Second, after the removal of a loop device, the kernel can
-// immediately use its number for the loop device of another file. If the file no longer exists,
-// Find returns the device of a file that had this name.
+// host and use equal file names. Second, after the file of a loop device is detached, another file
+// can immediately get the same device. If the file no longer exists, Find returns the device of a
+// file that had this name.
 //
 // Usually Find reads sysfs for each loop device in use. The argument nearPaths
 // contains the paths at which a mount of the device is likely. If one of these

@@ -44,7 +44,7 @@ type connectionKey struct{}
 // on this connection. If many new connections arrive, the server (see HTTP) closes connections that
 // are not authenticated, and keeps this connection open. The number of authenticated connections is
 // limited to Limits.Connections minus Limits.Anonymous. Above this limit, Authenticated does
-// nothing.
+// nothing. It also does nothing if the function HTTP does not run the server.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()

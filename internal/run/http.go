@@ -48,7 +48,7 @@ func (l Limits) withDefaults() Limits {
 // HTTP accepts no new requests and waits for running requests, but not longer
 // than the duration grace. Finally it closes the remaining connections. HTTP
 // also closes ln. If srv has no timeouts or no maximum size of headers, HTTP
-// sets default values.
+// sets default values. HTTP replaces srv.ConnContext and srv.ConnState.
 //
 // A handler calls Authenticated when it has authenticated the caller. From then on, the timeouts of
 // srv apply to the connection. Before that, the connection has the time limit limits.AnonymousFor.

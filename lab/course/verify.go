@@ -10,7 +10,7 @@ import (
 )
 
 // Shell runs a command line. It returns the output to stdout and stderr, and the exit code. It
-// returns an error only if the shell cannot run, the time limit has passed, or ctx has ended.
+// returns an error only if ctx ends, or if the shell cannot run or exceeds its time limits.
 type Shell func(ctx context.Context, line string) (printed string, code int, err error)
 
 // retryInterval is the pause between two attempts.

@@ -29,7 +29,7 @@ type Config struct {
 	Kubelet KubeletTLS
 }
 
-// Validate returns one error that lists all missing fields of c.
+// Validate returns one error that lists all missing fields of c. Kubelet is optional.
 func (c Config) Validate() error {
 	var errs []error
 	switch {

@@ -6,10 +6,10 @@ import (
 	"net/http"
 )
 
-// KubeletTLS returns the TLS configuration of a kubelet's server. The configuration
-// contains a serving certificate for the address ip. kube-apiserver trusts this
-// certificate. The configuration also contains the authority that signs the certificates
-// of the server's clients.
+// KubeletTLS returns the TLS configuration for the server of the kubelet on the given node.
+// The configuration contains a serving certificate for the address ip. kube-apiserver
+// trusts this certificate. The configuration also contains the authority that signs the
+// certificates of the server's clients.
 type KubeletTLS func(node, ip string) (*tls.Config, error)
 
 // kubeletHandler serves port 10250 of a hollow machine's kubelet. It answers requests

@@ -45,8 +45,8 @@ func (c *cableSet) cut() map[cloudsim.InstanceID]bool {
 	return all
 }
 
-// keepCables runs until ctx ends. It sets the link state of veth pairs: down for machines in dark
-// zones, and up for all other machines. A zone is dark while its network fails.
+// keepCables sets veth pairs down for machines in dark zones, and up for all other machines, until
+// ctx ends. A zone is dark while its network fails.
 func (h *hypervisor) keepCables(ctx context.Context) {
 	h.cables.news.forEach(ctx, func() error { return h.bridge.setCables(h.cables.cut()) }, func(err error) {
 		h.log.Warn("network links of zones with an outage not updated; retrying", "err", err)

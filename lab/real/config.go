@@ -23,8 +23,8 @@ type Config struct {
 	// hypervisors on this host may run machines of other zones. This hypervisor does not change the
 	// machines of other hypervisors.
 	Zones []string
-	// If this process also runs the router of the VPC, Router holds the services of the router. If
-	// another process runs the router, Router is nil: see the function Route.
+	// Router holds the services of the VPC's router, if this process also runs the router. Router
+	// is nil if another process runs the router (see the function Route).
 	Router *Services
 	// Registry holds the settings of the cloud's container registry.
 	Registry Registry
@@ -36,8 +36,8 @@ type Config struct {
 	// Dir is the absolute path of the hypervisor's own folder for machines, the network
 	// and images.
 	Dir string
-	// Name is the name of this lab's cgroup. It must differ from the names of other labs on the
-	// host.
+	// Name is the name of this hypervisor's cgroup. It must differ from the names of all other
+	// hypervisors on the host, including other hypervisors of the same lab.
 	Name    string
 	Network Network
 	// Programs lists the programs that machines run.
@@ -107,8 +107,8 @@ func (p Programs) kube() map[string]string {
 	return map[string]string{"kubelet": p.Kubelet, "kube-proxy": p.Proxy, "kubectl": p.Kubectl}
 }
 
-// Required returns the paths of all files that must exist on the host. The keys of the map
-// describe the files.
+// Required returns the paths of all programs that must exist on the host. The keys of the map
+// describe the programs.
 func (p Programs) Required() map[string]string {
 	all := p.kube()
 	all["image credential provider"], all["allinone"] = p.Plugin, p.Allinone

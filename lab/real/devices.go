@@ -56,7 +56,7 @@ type machineDevices struct {
 	failed map[cloudsim.DiskID]error // error of each disk in the last update
 }
 
-// A device is the block device of a disk.
+// device is the block device of a disk.
 type device struct {
 	number int
 	// spareLoop is the number of a second loop device, which the kubelet needs for a raw block

@@ -11,7 +11,8 @@ import (
 // host name. The command runs as root, in all namespaces and in the cgroup of the machine. So the
 // limits and device rules of the machine apply to the command, and the command ends when the
 // machine ends. The parameters dir and name are the Dir and Name of the hypervisor's Config. The
-// command line needs a shell, and nsenter from util-linux.
+// command line needs a shell, and nsenter from util-linux. EnterCommand returns an error if the
+// machine is off or does not exist.
 func EnterCommand(dir, name, host string, command []string) ([]string, error) {
 	all, err := listHierarchies()
 	if err != nil {

@@ -60,8 +60,9 @@ func (k *machineInput) latest() (cloudsim.Instance, bool) {
 }
 
 // Run runs instances as real machines until ctx ends. After the end of ctx, Run switches all
-// machines off. If cfg.Router is set, Run then also deletes the network. Disks stay. The cloud may
-// be unavailable at the start of Run or later.
+// machines off. If cfg.Router is set, Run then also deletes the network. Disks stay. If the router
+// of this process fails, Run also ends and returns the error of the router. The cloud may be
+// unavailable at the start of Run or later.
 //
 // If a user kills the hypervisor's process, the machines continue to run. If the process runs in a
 // container and the container ends, the machines end too. Run can fail before it has taken over the

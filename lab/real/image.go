@@ -53,7 +53,7 @@ func builtImages(dir string) []image {
 	}
 }
 
-// writeArchive writes the image as an OCI archive with one layer. Two images with the same program
+// writeArchive writes the image as an OCI archive with one layer. Two images with the same contents
 // always have the same digests.
 func (m image) writeArchive(w io.Writer) error {
 	var layer bytes.Buffer

@@ -52,15 +52,17 @@ type Config struct {
 	AgentTLS  *tls.Config // nil: plaintext, for tests and local sockets
 	// Authenticator checks the tokens of agents. If Authenticator is nil, agents need no token.
 	Authenticator Authenticator
-	// InsecureAgents accepts agents without a certificate and without a token. If InsecureAgents is
-	// true, every program that can connect to the agents' listener can receive the connections of
-	// clients.
+	// InsecureAgents permits a configuration that requires neither a certificate nor a token. With
+	// such a configuration, every program that can connect to the agents' listener can receive the
+	// connections of clients. InsecureAgents also has the effect of TrustIdentifiers.
 	InsecureAgents bool
 	// TrustIdentifiers accepts all identifiers that an agent states, as upstream's server does.
-	// If TrustIdentifiers is false, the agent's certificate or token must grant each
-	// identifier.
+	// If TrustIdentifiers and InsecureAgents are false, the agent's certificate or token must
+	// grant each identifier.
 	TrustIdentifiers bool
-	ReviewInterval   time.Duration // time between two checks of a connected agent's token
+	// ReviewInterval is the time between two checks of a connected agent's token. Without the
+	// extension of Streams, the server checks the token only when the agent connects.
+	ReviewInterval time.Duration
 
 	Strategies []Strategy
 	// Streams enables a gRPC stream for each connection, an extension that package wire describes.

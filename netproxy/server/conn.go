@@ -97,7 +97,8 @@ func (s *Server) addConn(mode Mode, t target, ses *session) *conn {
 	return s.conns.add(mode, t, ses)
 }
 
-// removeConn removes a connection from the counters of open connections.
+// removeConn removes a connection from Status and from the counters of open connections. It also
+// records the duration of the connection.
 func (s *Server) removeConn(c *conn) {
 	c.session.load.Add(-1)
 	s.conns.remove(c)

@@ -16,11 +16,11 @@ type link interface {
 	// recv waits for the next chunk from the target. It returns io.EOF after a normal end. The
 	// caller must free the chunk.
 	recv(c *wire.Chunk) error
-	// carry calls uploadFn once, on a goroutine of the link. uploadFn sends the client's data by
-	// calling its argument sendChunk. A call of sendChunk blocks while the target does not read.
-	// When uploadFn returns, the link ends with the error from uploadFn. If the link must end while
-	// the client does not read, the link calls abortFn. abortFn stops the writes to the client. If
-	// a frontend cannot stop its writes, its abortFn does nothing.
+	// carry calls uploadFn on a goroutine of the link, unless the link has already ended. uploadFn
+	// sends the client's data with its argument sendChunk. A call of sendChunk blocks while the
+	// target does not read. When uploadFn returns, the link ends. If the server cuts the link,
+	// because the client does not read, the link calls abortFn. abortFn stops the writes to the
+	// client. If a frontend cannot stop its writes, its abortFn does nothing.
 	carry(uploadFn func(sendChunk func(*wire.Chunk) error) error, abortFn func())
 	// leave tells the agent that the client has disconnected or that the connection has ended. Then
 	// this link ends, even if the target does not read. A frontend calls leave after it has called

@@ -22,7 +22,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// maxHead limits the size of a client's request, in bytes.
+// maxHead limits the size of a client's request, in bytes. Each line of the request must also fit
+// into the buffer of the reader.
 const maxHead = 16 << 10
 
 // refusal is an error with the HTTP status of the server's answer.
@@ -157,7 +158,8 @@ func (t *httpTunnel) head() (*http.Request, error) {
 	return req, t.client.SetDeadline(time.Time{})
 }
 
-// dial connects to the target. It stops if the client disconnects during the dial.
+// dial connects to the target. It stops if the client disconnects during the dial. After the client
+// has sent data, dial does not notice that the client disconnects.
 func (t *httpTunnel) dial(ctx context.Context, dst target) (link, *session, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -216,7 +218,8 @@ func statusOf(reason string) int {
 	return http.StatusBadGateway
 }
 
-// oneLine returns text without characters that could end a status line early.
+// oneLine makes a text fit into a status line. It replaces all characters except printable ASCII by
+// spaces, and shortens the text to 500 bytes.
 func oneLine(text string) string {
 	const most = 500
 	text = strings.Map(func(r rune) rune {

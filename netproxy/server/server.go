@@ -104,8 +104,8 @@ func (s *Server) frontendServer(conf *tls.Config) *grpc.Server {
 }
 
 // Run serves until ctx ends. Then it accepts no new clients, and waits up to the drain timeout
-// for connections to end. After that, it cuts the remaining connections. Run also closes the
-// listeners in its Config.
+// for connections to end. After that, it cuts the remaining connections. If a listener fails, Run
+// stops in the same way and returns the error. Run also closes the listeners in its Config.
 func (s *Server) Run(ctx context.Context) error {
 	agents := s.agentServer()
 

@@ -156,8 +156,9 @@ func certifiedIdentifiers(ctx context.Context) (wire.Identifiers, error) {
 	return granted, nil
 }
 
-// authenticate checks an agent's token. It also checks that the certificate or the token grants
-// the identifiers that the agent states.
+// authenticate checks an agent's token if the server has an Authenticator. Without TrustIdentifiers
+// and InsecureAgents, the certificate or the token must also grant the identifiers that the agent
+// states.
 func (s *Server) authenticate(ctx context.Context, ses *session, token string) error {
 	granted := ses.certified
 	if s.cfg.Authenticator != nil {

@@ -242,7 +242,7 @@ func HungUp(conn net.Conn) bool {
 	return hung || err != nil
 }
 
-// Abort closes conn. For TCP, the peer gets a reset instead of a normal end.
+// Abort closes conn. For TCP without TLS, the peer gets a reset instead of a normal end.
 func Abort(conn net.Conn) {
 	if c, ok := conn.(*net.TCPConn); ok {
 		_ = c.SetLinger(0) // after an error, Close ends the connection normally

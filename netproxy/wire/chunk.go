@@ -55,7 +55,8 @@ func (c *Chunk) Free() {
 	c.Data = nil
 }
 
-// ResetChunk returns a chunk that ends a connection with a reason.
+// ResetChunk returns a chunk that ends a connection with a reason. The chunk contains at most the
+// first 1024 bytes of the reason.
 func ResetChunk(reason string) *Chunk {
 	const most = 1 << 10
 	return &Chunk{Reset, mem.BufferSlice{mem.SliceBuffer(reason[:min(len(reason), most)])}}

@@ -153,7 +153,8 @@ func fromMessage(m *client.Packet) Packet {
 }
 
 // cutData decodes a DATA packet if its fields are in the usual order and the data bytes are the
-// last field. For any other packet, isData is false.
+// last field. The first buffer must contain everything before the data bytes. For any other packet,
+// isData is false.
 func cutData(raw mem.BufferSlice) (id int64, data mem.BufferSlice, isData bool) {
 	if len(raw) == 0 {
 		return 0, nil, false

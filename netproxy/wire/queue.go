@@ -35,7 +35,7 @@ type Queue struct {
 	freed  chan struct{}
 }
 
-// NewQueue makes a Queue. The owner must call Close, which releases the queued buffers.
+// NewQueue makes a Queue. A call of Close ends the waits of Push and Pop.
 func NewQueue(limit int, grace time.Duration) *Queue {
 	return &Queue{limit: limit, grace: grace, more: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 }
@@ -146,8 +146,7 @@ func notify(changed chan struct{}) {
 	}
 }
 
-// Why returns the error that the caller passed to Close. It returns nil while the queue is
-// open.
+// Why returns the error with which the queue was closed. It returns nil while the queue is open.
 func (q *Queue) Why() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -29,7 +29,8 @@ const (
 	// one tunneled connection. gRPC holds a write buffer only during writes. For a socket without
 	// TLS, it holds a read buffer only while the socket has data.
 	FrontBuffer = 64 << 10
-	// ReadBuffer is small, because gRPC reads most of a frame directly, without a copy.
+	// ReadBuffer is the size of a connection's read buffer. It is small, because gRPC reads most of
+	// a frame directly, without a copy.
 	ReadBuffer = 4 << 10
 )
 

@@ -24,8 +24,8 @@ var ccmFigures = []struct{ description, metric, labels string }{
 	{"routes: a round", "workqueue_work_duration_seconds", `name="Routes"`},
 }
 
-// testFigures prints the metrics in ccmFigures. Earlier steps have created and deleted a Node and a
-// Service.
+// testFigures prints the mean of each metric in ccmFigures, and checks the metrics that have an
+// SLO. Earlier steps have created and deleted a Node and a Service.
 func (l *labRun) testFigures(t *testing.T) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", l.processIDs()["ccm"]))
 	if err != nil {

@@ -16,9 +16,10 @@ import (
 // machine.
 const courseTimeout = 90 * time.Second
 
-// TestCourse does every lab of docs/labs as a user would. It runs the commands of each page and
-// compares their output with the page. The command verify must fail before each step and pass after
-// the step. Then the test resets the lab, and does the lab again with the command solve.
+// TestCourse does every lab of docs/labs that has hollow nodes, as a user would. It runs the
+// commands of each page and compares their output with the page. The command verify must fail
+// before each step and pass after the step. Then the test resets the lab, and does the lab again
+// with the command solve.
 func TestCourse(t *testing.T) {
 	t.Parallel() // this test mostly waits
 	l := newLab(t)

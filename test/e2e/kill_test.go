@@ -145,7 +145,8 @@ func (v *victim) killBusy() {
 }
 
 // killIdle waits until the cloud has finished all operations, and fails if an operation
-// stays open or if the watcher misses an event. Then it kills the idle cloud.
+// stays open or if the watcher misses an event. Then it kills the idle cloud and checks the data
+// file.
 func (v *victim) killIdle() {
 	v.start()
 	c := v.client()

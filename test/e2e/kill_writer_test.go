@@ -117,7 +117,8 @@ func (w *writer) instance(ctx context.Context, c *client.Client, n int) error {
 	}
 }
 
-// The answer to a delete request is empty. So goneAddress returns an address that has only an id.
+// goneAddress returns an address that has only an id, because the answer to a delete request is
+// empty.
 func goneAddress(id cloudsim.AddressID) cloudsim.Address { return cloudsim.Address{ID: id} }
 
 func (w *writer) address(ctx context.Context, c *client.Client, n int) error {

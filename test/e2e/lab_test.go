@@ -193,7 +193,8 @@ func (l *labRun) component(name string) labComponent {
 	return labComponent{}
 }
 
-// processIDs returns the process ids of the lab, by component.
+// processIDs returns the process ids of the components that are separate processes, by component.
+// It leaves out the process of the lab itself.
 func (l *labRun) processIDs() map[string]int {
 	l.t.Helper()
 	m := map[string]int{}
@@ -220,7 +221,7 @@ func page(url, key string) (string, error) {
 	return "", fmt.Errorf("no %s in %q", key, body)
 }
 
-// fetch gets a URL over a new connection.
+// fetch gets a URL over a new connection. It returns an error if the status is not 200.
 func fetch(url string) (string, error) {
 	hc := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := hc.Get(url)

@@ -32,7 +32,7 @@ const (
 	ourselves         = "../../bin/allinone"
 )
 
-// timeout is the time limit of each wait in the tests.
+// timeout is the time limit of a call of Through.
 const timeout = time.Minute
 
 // Lab is a folder with the certificates of one proxy server and its agents.
@@ -95,7 +95,8 @@ var (
 	Theirs = Implementation{"upstream", UpstreamProgram, nil}
 )
 
-// Start runs a program until the test ends.
+// Start starts the program of an implementation, and kills the program at the end of the test. If
+// the test has failed, Start also logs the output of the program.
 func (l *Lab) Start(s Implementation, args ...string) *os.Process {
 	l.Helper()
 	var log bytes.Buffer
@@ -242,8 +243,9 @@ func (l *Lab) Through(program, command, path, text string) error {
 	return nil
 }
 
-// Many starts n servers that share one certificate. It returns the addresses at which the servers
-// accept clients. It also returns one string with the addresses for agents, separated by commas.
+// Many starts n servers of this project that share one certificate, and adds them to Running. It
+// returns the addresses at which the servers accept clients. It also returns one string with the
+// addresses for agents, separated by commas.
 func (l *Lab) Many(n int) (clients []string, agents string) {
 	l.Helper()
 	for i := range n {

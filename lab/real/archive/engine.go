@@ -14,8 +14,8 @@ import (
 )
 
 // Sockets returns the paths of the sockets of Docker and Podman. If the variable DOCKER_HOST is
-// set, Sockets returns only the socket in this variable. Sockets reads environment variables
-// with getenv.
+// set, Sockets returns only the socket in this variable. It returns an error if DOCKER_HOST does
+// not begin with unix://. Sockets reads environment variables with getenv.
 func Sockets(getenv func(string) string) ([]string, error) {
 	if host := getenv("DOCKER_HOST"); host != "" {
 		socket, ok := strings.CutPrefix(host, "unix://")
@@ -31,8 +31,9 @@ func Sockets(getenv func(string) string) ([]string, error) {
 	return all, nil
 }
 
-// Save returns an archive of the image from the first engine that has the image. It uses the
-// call GET /images/get of the Docker Engine API, which Podman also serves.
+// Save returns an archive of the image from the first engine that has the image. The caller must
+// close the archive. Save uses the call GET /images/get of the Docker Engine API, which Podman also
+// serves.
 func Save(ctx context.Context, sockets []string, image string) (io.ReadCloser, error) {
 	var errs []error
 	for _, socket := range sockets {

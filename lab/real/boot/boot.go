@@ -31,8 +31,8 @@ const (
 // Run runs a machine. It waits until it reads the message Go from start. Then it builds the
 // machine's root folder, and runs the programs of s. It restarts programs that end. When ctx
 // ends, it sends SIGTERM to all processes, waits at most Spec.Grace, and returns. The
-// process that calls Run is PID 1. When PID 1 exits, the kernel ends the remaining processes
-// of the machine.
+// process that calls Run must be PID 1 of a machine. When this process exits, the kernel ends
+// the remaining processes of the machine.
 func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	if err := s.Validate(); err != nil {
 		return err
