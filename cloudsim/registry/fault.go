@@ -101,6 +101,9 @@ func (w *faultyResponse) WriteHeader(code int) {
 			drop()
 		case f.Effect.Type == cloudsim.FaultErrorAfterCommit && code < 400:
 			w.done = true
+			for _, name := range []string{"Content-Length", "Docker-Content-Digest", "Location"} {
+				w.Header().Del(name) // describes the answer that the fault replaces
+			}
 			(&injectedFault{f}).writeError(w.ResponseWriter)
 			return
 		}

@@ -262,7 +262,10 @@ func (f *files) putManifest(repo, tag string, raw []byte, mediaType string) (oci
 	if err != nil {
 		return oci.Descriptor{}, err
 	}
-	if err := errors.Join(f.write(f.blob(d), raw), f.write(f.repo(repo, "manifests", d.Encoded()), about)); err != nil {
+	if err := f.write(f.blob(d), raw); err != nil {
+		return oci.Descriptor{}, err
+	}
+	if err := f.write(f.repo(repo, "manifests", d.Encoded()), about); err != nil {
 		return oci.Descriptor{}, err
 	}
 	if tag != "" {

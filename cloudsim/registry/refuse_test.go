@@ -168,6 +168,12 @@ func TestFaults(t *testing.T) {
 			t.Errorf("missing manifest: got %d %s, want 404", resp.StatusCode, body)
 		}
 	})
+	broken(cloudsim.RegistryPull, cloudsim.FaultEffect{Type: cloudsim.FaultErrorAfterCommit, Message: "too late"}, func() {
+		resp, body := w.do(t, "GET", "/v2/team-a/web/manifests/v1", bearer, "")
+		if !json.Valid([]byte(body)) || resp.StatusCode < 500 || !strings.Contains(body, "too late") || resp.Header.Get("Docker-Content-Digest") != "" {
+			t.Errorf("manifest with an error after the commit: got %d, header %v, body %s; want a complete JSON error", resp.StatusCode, resp.Header, body)
+		}
+	})
 	broken(cloudsim.RegistryPull, cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply}, func() {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+w.host+missing, http.NoBody)
 		if err != nil {
