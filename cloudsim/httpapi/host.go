@@ -14,8 +14,8 @@ var privateSuffixes = []string{".localhost", ".svc", ".cluster.local", ".interna
 // CheckHost passes requests with a valid Host header to handler, and refuses other requests. A web
 // page can make its own DNS name resolve to this machine and then read the answers (DNS rebinding).
 // A request from such a page has the page's DNS name in its Host header. CheckHost accepts IP
-// addresses, names that public DNS does not have, and the names in hosts, which must be in lower
-// case. It also refuses a request with an Origin header that does not match the Host header.
+// addresses, names that public DNS does not have, and the names in hosts. It ignores the case of
+// names. It also refuses a request with an Origin header that does not match the Host header.
 func CheckHost(handler http.Handler, hosts ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOurs(r.Host, hosts) {
@@ -37,6 +37,6 @@ func isOurs(host string, hosts []string) bool {
 		host = h
 	}
 	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
-	return net.ParseIP(host) != nil || !strings.Contains(host, ".") || slices.Contains(hosts, host) ||
+	return net.ParseIP(host) != nil || !strings.Contains(host, ".") || slices.ContainsFunc(hosts, func(h string) bool { return strings.EqualFold(h, host) }) ||
 		slices.ContainsFunc(privateSuffixes, func(s string) bool { return strings.HasSuffix(host, s) })
 }

@@ -71,10 +71,10 @@ func (a *api) middleware(next http.Handler) http.Handler {
 		defer func() {
 			p := recover()
 			cause, _ := p.(error)
-			dropped := errors.Is(cause, http.ErrAbortHandler)
+			dropped, wrote := errors.Is(cause, http.ErrAbortHandler), rec.status != 0
 			if p != nil && !dropped {
 				a.log.ErrorContext(r.Context(), "panic", "requestId", x.requestID, "panic", p, "stack", string(debug.Stack()))
-				if rec.status == 0 {
+				if !wrote {
 					a.refuse(rec, r, fmt.Errorf("panic: %v", p))
 				}
 			}
@@ -83,8 +83,8 @@ func (a *api) middleware(next http.Handler) http.Handler {
 			a.recordCall(x, rec, dropped, took)
 			a.logRequest(r, x, rec.status, took)
 			endSpan(span, r, x, rec.status)
-			if dropped {
-				panic(p) //nolint:forbidigo // net/http then closes the connection without a log line
+			if dropped || p != nil && wrote {
+				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http then closes the connection without a log line
 			}
 		}()
 		next.ServeHTTP(rec, r)

@@ -123,3 +123,15 @@ func TestReferenceIsCached(t *testing.T) {
 		t.Errorf("second request: got %v allocations, want at most 1000", n)
 	}
 }
+
+// TestHostNamesIgnoreCase proves that CheckHost compares the names of hosts without their case.
+func TestHostNamesIgnoreCase(t *testing.T) {
+	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Host = "console.EXAMPLE:8180"
+	w := httptest.NewRecorder()
+	httpapi.CheckHost(ok, "Console.example").ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		t.Errorf("host %s: got status %d, want 200", r.Host, w.Code)
+	}
+}
