@@ -1,4 +1,4 @@
-// Package conform checks whether a cloud controller manager (CCM) fulfils the contract between
+// Package conform checks whether a cloud controller manager (CCM) fulfills the contract between
 // Kubernetes and cloud providers. The sources of the contract are the package
 // k8s.io/cloud-provider, KEP-2392 (cloud controller manager) and KEP-2395 (removal of the
 // in-tree providers).

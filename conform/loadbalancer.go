@@ -115,7 +115,7 @@ func (e *env) leavesNone(ctx context.Context, s *v1.Service, listAdded func(cont
 	return nil
 }
 
-// awaitBalancer waits until the load balancer of the Service fulfils the condition. The load
+// awaitBalancer waits until the load balancer of the Service fulfills the condition. The load
 // balancer must keep its ID.
 func (e *env) awaitBalancer(ctx context.Context, s *v1.Service, id, property string, condition func(*v1.Service, LoadBalancer) error) error {
 	return e.retryUntilOK(ctx, "the load balancer of "+s.Name+" "+property, func(ctx context.Context) error {

@@ -262,7 +262,7 @@ func checkDeleted(ctx context.Context, e *env, m Machine) error {
 	return e.nodeDisappears(ctx, m.Name)
 }
 
-// anyObject is a condition that every existing object fulfils.
+// anyObject is a condition that every existing object fulfills.
 func anyObject[T any](*T) error { return nil }
 
 func checkReplaced(ctx context.Context, e *env, old Machine) error {

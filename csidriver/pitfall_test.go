@@ -240,7 +240,7 @@ func TestDiskOfFailedCopyIsDeleted(t *testing.T) {
 	}
 }
 
-// awaitDisk waits until the cloud's record of a disk fulfils a condition.
+// awaitDisk waits until the cloud's record of a disk fulfills a condition.
 func (b *bench) awaitDisk(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {

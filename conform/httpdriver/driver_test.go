@@ -120,8 +120,8 @@ func TestWrongAnswers(t *testing.T) {
 // TestUnknownField proves that the handler refuses a body with an unknown field.
 func TestUnknownField(t *testing.T) {
 	w := httptest.NewRecorder()
-	httpdriver.Handler(fake.NewCloud()).ServeHTTP(w, httptest.NewRequest("POST", "/machines", strings.NewReader(`{"nmae":"a"}`)))
-	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "nmae") {
+	httpdriver.Handler(fake.NewCloud()).ServeHTTP(w, httptest.NewRequest("POST", "/machines", strings.NewReader(`{"nam":"a"}`)))
+	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "nam") {
 		t.Errorf("got status %d, %s; want 400 and the name of the field", w.Code, w.Body)
 	}
 }

@@ -15,8 +15,8 @@ import (
 func NewConformCommand(e cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conform",
-		Short: "Check whether a cloud controller manager fulfils the contract of Kubernetes",
-		Long: `Check whether a cloud controller manager (CCM) fulfils the contract between Kubernetes and
+		Short: "Check whether a cloud controller manager fulfills the contract of Kubernetes",
+		Long: `Check whether a cloud controller manager (CCM) fulfills the contract between Kubernetes and
 cloud providers. The checks change machines, Nodes and Services, and observe the CCM. They
 need an API server and a driver, but no kubelet. The command csi checks CSI drivers.`,
 		Example: `  # Check the controllers of k8s.io/cloud-provider with a cloud in memory
