@@ -111,7 +111,7 @@ func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 	for range 3 {
 		p.Reload(cfg)
 	}
-	if n := strings.Count(log.String(), "restart the cloud controller manager"); n != 1 || strings.Contains(log.String(), "was changed") {
-		t.Errorf("log: got %q, want one warning that a restart is necessary, and no text \"was changed\"", log.String())
+	if n := strings.Count(log.String(), "restart the cloud controller manager"); n != 1 || strings.Contains(log.String(), "in use") {
+		t.Errorf("log: got %q, want one warning that a restart is necessary, and no text \"in use\"", log.String())
 	}
 }
