@@ -32,13 +32,15 @@ type podFollower struct {
 	services corelisters.ServiceLister
 	nodes    corelisters.NodeLister
 	cluster  string
+	synced   []cache.DoneChecker // report the end of the first list of each informer
 	queue    queue.Interface
 }
 
 func newPodFollower(p *Provider, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, slices discoveryinformers.EndpointSliceInformer, cluster string) (*podFollower, error) {
 	f := &podFollower{
 		log: p.log, p: p, services: services.Lister(), nodes: nodes.Lister(), cluster: cluster,
-		queue: queue.New("service-lb-endpoint", time.Second, 5*time.Minute),
+		synced: []cache.DoneChecker{services.Informer().HasSyncedChecker(), nodes.Informer().HasSyncedChecker(), slices.Informer().HasSyncedChecker()},
+		queue:  queue.New("service-lb-endpoint", time.Second, 5*time.Minute),
 	}
 	_, err := slices.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    f.changed,
@@ -48,8 +50,13 @@ func newPodFollower(p *Provider, services coreinformers.ServiceInformer, nodes c
 	return f, err
 }
 
-// run updates targets until ctx ends.
+// run updates targets until ctx ends. It first waits until the informers have listed all objects.
+// With an incomplete list of Nodes, it would remove targets from working load balancers.
 func (f *podFollower) run(ctx context.Context) {
+	if !cache.WaitFor(ctx, "caches of "+ServiceEndpointController, f.synced...) {
+		f.queue.ShutDown()
+		return
+	}
 	queue.Drain(ctx, f.queue, 2, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := f.sync(ctx, key)
 		if err != nil && ctx.Err() == nil {

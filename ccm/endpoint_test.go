@@ -1,10 +1,13 @@
 package ccm_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +15,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	servicehelpers "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
@@ -269,5 +278,66 @@ func TestTargetsStayUntilPodsAreListed(t *testing.T) {
 	}
 	if got := r.onlyLoadBalancer(t).Targets; !slices.Equal(got, []cloudsim.Target{{Instance: i.ID, IP: podIP(i, 7)}}) {
 		t.Errorf("targets: got %+v", got)
+	}
+}
+
+// runWithoutUpstream starts the pod follower and the repairer, but no controller of upstream. The
+// informers have the given resync period.
+func (r *rig) runWithoutUpstream(t *testing.T, kube *fake.Clientset, resync time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	shared := informers.NewSharedInformerFactory(kube, resync)
+	r.provider.SetInformers(shared)
+	core := shared.Core().V1()
+	pods, err := r.provider.RunPodFollower(ctx, shared, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repair, err := r.provider.RunRepairer(ctx, kube, core.Services(), core.Nodes(), cluster, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(pods)
+	all.Go(repair)
+	t.Cleanup(func() { cancel(); all.Wait(); shared.Shutdown() })
+	shared.Start(ctx.Done())
+}
+
+// Until the CCM has listed all Nodes, it does not remove targets from a load
+// balancer.
+func TestTargetsStayUntilNodesAreListed(t *testing.T) {
+	for name, svc := range map[string]*v1.Service{"targets are pods": withoutNodePorts(), "targets are nodes": newService()} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, podRanges, cloudtest.InBubble())
+				i := r.createMachine(t, "node-1")
+				s := newSlice(v1.IPv4Protocol, 8080, runsOn(i, 7))
+				r.pods = []*discoveryv1.EndpointSlice{s}
+				r.provider = r.restarted()
+				svc.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer}
+				svc.Status.LoadBalancer = *r.ensure(t, svc, initializedNode(i))
+				r.startMirror(t)
+				kube := fake.NewClientset(svc, s, initializedNode(i))
+				var answers atomic.Bool
+				kube.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return !answers.Load(), nil, apierrors.NewServiceUnavailable("the test")
+				})
+				r.wire.spoil(nil)
+				r.runWithoutUpstream(t, kube, 0)
+				time.Sleep(time.Minute)
+				if got := r.onlyLoadBalancer(t).Targets; len(got) != 1 {
+					t.Errorf("targets before the list of Nodes: got %+v, want 1", got)
+				}
+				if calls := r.wire.takeCalls(true); len(calls) > 0 {
+					t.Errorf("calls before the list of Nodes: got %v", calls)
+				}
+				answers.Store(true)
+				if _, err := r.cloud.SetLoadBalancerTargets(t.Context(), r.onlyLoadBalancer(t).ID, cloudsim.SetTargets{}); err != nil {
+					t.Fatal(err)
+				}
+				awaitEverySecond(t, 5*time.Minute, "the target is repaired", func() bool { return len(r.onlyLoadBalancer(t).Targets) == 1 })
+			})
+		})
 	}
 }

@@ -53,6 +53,7 @@ type repairer struct {
 	nodes    corelisters.NodeLister
 	cluster  string
 	settle   time.Duration
+	synced   []cache.DoneChecker // report the end of the first list of each informer
 	queue    queue.Interface
 
 	mu      sync.Mutex
@@ -62,6 +63,7 @@ type repairer struct {
 func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, cluster string) (*repairer, error) {
 	r := &repairer{
 		log: p.log, p: p, kube: kube, services: services.Lister(), nodes: nodes.Lister(), cluster: cluster, settle: repairSettle,
+		synced:  []cache.DoneChecker{services.Informer().HasSyncedChecker(), nodes.Informer().HasSyncedChecker()},
 		queue:   queue.New("service-lb-repair", 5*time.Second, 5*time.Minute),
 		changed: map[string]time.Time{},
 	}
@@ -81,8 +83,13 @@ func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.
 	return r, errors.Join(err1, err2)
 }
 
-// run repairs load balancers until ctx ends.
+// run repairs load balancers until ctx ends. It first waits until the informers have listed all
+// objects. With an incomplete list of Nodes, it would remove targets from working load balancers.
 func (r *repairer) run(ctx context.Context) {
+	if !cache.WaitFor(ctx, "caches of "+ServiceRepairController, r.synced...) {
+		r.queue.ShutDown()
+		return
+	}
 	queue.Drain(ctx, r.queue, 1, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := r.sync(ctx, key)
 		if err != nil && ctx.Err() == nil {
