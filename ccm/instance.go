@@ -267,10 +267,14 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 
 // rightPlace returns nil if this process has found an instance of this cluster in the current cloud
 // and project. At each call, it compares the current cloud and project with the cloud and project
-// of that instance, because the settings and the token may have changed. If the token is for all
+// of that instance, because the settings and the token may have changed. The parameter url is the
+// URL that the settings contained before the search for the instance. If the token is for all
 // projects and the configuration contains no project, the CCM finds the instances of every project.
 // In this case rightPlace compares only the cloud.
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
+	if s.settings.Get().URL != url {
+		return fmt.Errorf("node %q: the Node stays, because the URL of the cloud changed during the search for its instance", name)
+	}
 	seen := s.seen.Load()
 	if seen == nil || seen.url != url {
 		return fmt.Errorf("node %q: the Node stays, because the cloud controller manager has found neither its instance nor another instance of this cluster in this cloud and project: check the URL and the project of the cloud", name)

@@ -175,6 +175,14 @@ func TestAbsenceNeedsAnotherFoundInstance(t *testing.T) {
 	checkAbsence("after a change of the URL", true)
 	r.letFind(t, other)
 	checkAbsence("after the CCM found another instance at the new URL", false)
+	r.wire.spoil(func(_ int, req *http.Request) fault {
+		if strings.HasSuffix(req.URL.Path, "/instances/"+string(gone.ID)) {
+			r.provider.Reload(ccm.Config{URL: "http://new.example"})
+		}
+		return fault{}
+	})
+	checkAbsence("during a change of the URL", true)
+	r.wire.spoil(nil)
 	r.provider = r.restarted()
 	checkAbsence("after a restart", true)
 }
