@@ -43,6 +43,7 @@ type mirror struct {
 	instances   mirroredKind[cloudsim.InstanceID, cloudsim.Instance]
 	balancers   mirroredKind[cloudsim.LoadBalancerID, cloudsim.LoadBalancer]
 	lastContact time.Time          // time of the watch's last message; zero while no watch works
+	outdated    bool               // true from a call of relist until the mirror begins to list again
 	failed      error              // the error of the last watch
 	cancel      context.CancelFunc // ends the current list or watch
 	onChange    []func(balancer cloudsim.LoadBalancer)
@@ -62,7 +63,7 @@ func (m *mirror) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		following, cancel := context.WithCancel(ctx)
 		m.mu.Lock()
-		m.cancel = cancel
+		m.cancel, m.outdated = cancel, false
 		m.mu.Unlock()
 		informer.Run(following, m.api.Watch, m, backoff.Backoff{First: 100 * time.Millisecond, Most: mirrorRetry})
 		cancel()
@@ -70,14 +71,16 @@ func (m *mirror) run(ctx context.Context) {
 	}
 }
 
-// relist cancels the watch, so that mirror.run lists all objects again. The
-// provider calls this method after a change of the configuration, because the
-// new configuration may contain the URL of another cloud. Callers do not use
-// the mirror until the new lists are complete.
-func (m *mirror) relist() {
-	m.setUnusable(nil)
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+// relist calls applyFn and cancels the watch, so that mirror.run lists all objects again. The
+// function applyFn stores a new configuration, which may contain the URL of another cloud. relist
+// holds the lock mu during the call of applyFn. So no caller can use objects of the old cloud
+// together with the new configuration. Callers do not use the mirror until the new lists are
+// complete. A list or an event that was in progress does not end this state.
+func (m *mirror) relist(applyFn func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	applyFn()
+	m.lastContact, m.failed, m.outdated = time.Time{}, nil, true
 	if m.cancel != nil {
 		m.cancel()
 	}
@@ -134,9 +137,14 @@ func (m *mirror) List(ctx context.Context) (informer.Listed, error) {
 }
 
 // OnSync records that the watch works. If callers could not use the mirror
-// before, OnSync also calls the callbacks in onFresh.
+// before, OnSync also calls the callbacks in onFresh. After a call of relist,
+// OnSync does nothing until the mirror begins to list again.
 func (m *mirror) OnSync(bool) {
 	m.mu.Lock()
+	if m.outdated {
+		m.mu.Unlock()
+		return
+	}
 	was := m.isFreshLocked()
 	m.lastContact = time.Now()
 	tell := m.onFresh

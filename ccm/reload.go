@@ -133,10 +133,11 @@ func (p *Provider) Reload(cfg Config) {
 	if cfg == before {
 		return
 	}
-	p.settings.now.Store(&cfg)
-	p.log.Info("the changed configuration is in use", "url", cfg.URL, "project", cfg.Project)
 	if cfg.URL != before.URL || cfg.Project != before.Project || cfg.TokenFile != before.TokenFile {
+		p.mirror.relist(func() { p.settings.now.Store(&cfg) })
 		p.loadBalancers.forgetRegion()
-		p.mirror.relist()
+	} else {
+		p.settings.now.Store(&cfg)
 	}
+	p.log.Info("the changed configuration is in use", "url", cfg.URL, "project", cfg.Project)
 }

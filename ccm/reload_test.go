@@ -115,3 +115,32 @@ func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 		t.Errorf("log: got %q, want one warning that a restart is necessary, and no text \"in use\"", log.String())
 	}
 }
+
+// observer is a log that calls the function for each entry.
+type observer func()
+
+func (o observer) Write(p []byte) (int, error) { o(); return len(p), nil }
+
+// When the provider uses a new URL, the mirror of the old cloud is already unusable. A message of
+// the old cloud's watch does not change this.
+func TestReloadDropsOldMirrorFirst(t *testing.T) {
+	settings := ccm.NewSettings(ccm.Config{URL: "http://old.example"})
+	var p *ccm.Provider
+	logged := false
+	log := observer(func() {
+		logged = true
+		if settings.Get().URL == "http://new.example" && p.Mirrored() {
+			t.Error("the mirror of the old cloud is in use together with the new URL")
+		}
+	})
+	p = ccm.New(slog.New(slog.NewTextHandler(log, nil)), settings.Client(), settings, record.NewFakeRecorder(10))
+	if p.Hear(); !p.Mirrored() {
+		t.Fatal("the mirror is not in use after a message of the watch")
+	}
+	if p.Reload(ccm.Config{URL: "http://new.example"}); !logged {
+		t.Error("Reload logged nothing")
+	}
+	if p.Hear(); p.Mirrored() {
+		t.Error("the mirror of the old cloud is in use after a late message of its watch")
+	}
+}
