@@ -22,7 +22,8 @@ import (
 // load balancer does not exist, UpdateLoadBalancer returns an error. The
 // framework ignores this error if GetLoadBalancer also does not find the load
 // balancer. UpdateLoadBalancer also returns an error if the Service uses a
-// shared load balancer that its annotation no longer names.
+// shared load balancer that its annotation no longer names, or if the Service
+// uses a shared load balancer and selects nodes.
 //
 // When a node joins, the framework calls UpdateLoadBalancer for every Service.
 // To save a call, UpdateLoadBalancer reads the load balancer from the mirror if
@@ -54,6 +55,8 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 		return fmt.Errorf("load balancer %s %w", loadBalancerName(svc), errMissing)
 	case leavesShared(lb, svc):
 		return errShares(lb, svc)
+	case isShared(lb) && svc.Annotations[AnnotationLoadBalancerNodeSelector] != "":
+		return errSelectsNodes
 	case lb.State == cloudsim.LoadBalancerDeleting:
 		return nil
 	}

@@ -48,7 +48,7 @@ func setShared(desired *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Ser
 	case byPods(svc):
 		return fmt.Errorf("%s needs node ports (spec.allocateLoadBalancerNodePorts must not be false), because Services that share a load balancer have the same targets", at)
 	case svc.Annotations[AnnotationLoadBalancerNodeSelector] != "":
-		return fmt.Errorf("%s and %s exclude each other, because Services that share a load balancer have the same nodes", at, AnnotationLoadBalancerNodeSelector)
+		return errSelectsNodes
 	}
 	var ports []string
 	for _, l := range desired.Listeners {
@@ -70,6 +70,9 @@ func setShared(desired *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Ser
 	}
 	return nil
 }
+
+// errSelectsNodes is the error for a Service that selects nodes for a shared load balancer.
+var errSelectsNodes = fmt.Errorf("annotation %s and %s exclude each other, because Services that share a load balancer have the same nodes", AnnotationLoadBalancerShared, AnnotationLoadBalancerNodeSelector)
 
 func portName(l cloudsim.Listener) string { return string(l.Protocol) + "-" + strconv.Itoa(l.Port) }
 

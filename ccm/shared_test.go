@@ -174,6 +174,27 @@ func TestUpdateWithoutSharedAnnotation(t *testing.T) {
 	}
 }
 
+// If a member of a shared load balancer selects nodes, EnsureLoadBalancer and UpdateLoadBalancer
+// return an error. They do not change the targets, because the other members need these targets.
+func TestUpdateOfMemberThatSelectsNodes(t *testing.T) {
+	r := newRig(t)
+	nodes := []*v1.Node{initializedNode(r.createMachine(t, "node-1"))}
+	r.ensure(t, sharingService("01", 80), nodes...)
+	r.ensure(t, sharingService("02", 81), nodes...)
+	before := r.onlyLoadBalancer(t)
+	selects := sharingService("01", 80, annotate("node-selector", "role=web"))
+	_, ensured := r.balancers().EnsureLoadBalancer(t.Context(), cluster, selects, nodes)
+	updated := r.balancers().UpdateLoadBalancer(t.Context(), cluster, selects, nodes)
+	for call, err := range map[string]error{"EnsureLoadBalancer": ensured, "UpdateLoadBalancer": updated} {
+		if err == nil || !strings.Contains(err.Error(), "exclude each other") {
+			t.Errorf("%s: got error %v, want an error that the annotations exclude each other", call, err)
+		}
+	}
+	if after := r.onlyLoadBalancer(t); after.Revision != before.Revision {
+		t.Errorf("the CCM changed the load balancer to %+v", after)
+	}
+}
+
 // The status and the events of a Service on a shared load balancer contain only
 // the ports of this Service.
 func TestSharedStatusHasOnlyOwnPorts(t *testing.T) {
