@@ -62,9 +62,9 @@ func TestCommandRefuses(t *testing.T) {
 		says []string
 	}{
 		"nothing":                    {nil, nil, []string{"url is required", "tokenFile is required", "--kubeconfig is required"}},
-		"file":                       {[]string{"--cloud-config=" + config}, nil, []string{"ftp://file"}},
-		"environment beats file":     {[]string{"--cloud-config=" + config}, map[string]string{ccm.EnvURL: "ftp://env"}, []string{"ftp://env"}},
-		"flag beats environment":     {[]string{"--cloud-config=" + config, "--cloud-url=ftp://flag"}, map[string]string{ccm.EnvURL: "ftp://env"}, []string{"ftp://flag"}},
+		"file":                       {[]string{"--cloud-config=" + config}, nil, []string{`host "file"`}},
+		"environment beats file":     {[]string{"--cloud-config=" + config}, map[string]string{ccm.EnvURL: "ftp://env"}, []string{`host "env"`}},
+		"flag beats environment":     {[]string{"--cloud-config=" + config, "--cloud-url=ftp://flag"}, map[string]string{ccm.EnvURL: "ftp://env"}, []string{`host "flag"`}},
 		"missing configuration file": {[]string{"--cloud-config=" + config + "-gone"}, nil, []string{config + "-gone"}},
 		"another cloud provider":     {[]string{"--cloud-provider=aws"}, nil, []string{"--cloud-provider", "cloudsim", "aws"}},
 		"missing kubeconfig":         {[]string{"--cloud-url=http://x", "--cloud-token-file=" + token, "--kubeconfig=" + token + "-gone"}, nil, []string{"--kubeconfig", token + "-gone"}},

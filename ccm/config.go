@@ -108,11 +108,12 @@ func (c Config) Validate() error {
 	case c.URL == "":
 		add("url is required: set --cloud-url, %s, or url in the file of --cloud-config", EnvURL)
 	case err != nil:
-		add("url: %w", err)
+		// The error of url.Parse may contain a password, so the message must not contain this error.
+		add("url is not a valid URL: set it to a URL like http://127.0.0.1:8180, without a user and a password")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		add("url must have no user, query or fragment: put the token into the file that tokenFile names")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		add("url must be like http://127.0.0.1:8180, got %q", c.URL)
+		add("url must be like http://127.0.0.1:8180, got the scheme %q and the host %q", u.Scheme, u.Host)
 	}
 	if c.TokenFile == "" {
 		add("tokenFile is required: set --cloud-token-file, %s, or tokenFile in the file of --cloud-config", EnvTokenFile)

@@ -54,12 +54,15 @@ func TestValidateNamesInvalidFields(t *testing.T) {
 		cfg  ccm.Config
 		says []string
 	}{
-		"nothing":            {ccm.Config{}, []string{"url is required", "--cloud-url", "tokenFile is required", "--cloud-token-file"}},
-		"URL without a host": {ccm.Config{URL: "127.0.0.1:8180", TokenFile: token}, []string{"url"}},
-		"other scheme":       {ccm.Config{URL: "ftp://x", TokenFile: token}, []string{"ftp://x"}},
-		"no token file":      {ccm.Config{URL: "http://x", TokenFile: token + "-gone"}, []string{token + "-gone"}},
-		"secret in url":      {ccm.Config{URL: "http://me:hush@x", TokenFile: token}, []string{"no user"}},
-		"secret in path":     {ccm.Config{URL: "http://x?token=hush", TokenFile: token}, []string{"query"}},
+		"nothing":                         {ccm.Config{}, []string{"url is required", "--cloud-url", "tokenFile is required", "--cloud-token-file"}},
+		"URL without a host":              {ccm.Config{URL: "127.0.0.1:8180", TokenFile: token}, []string{"url"}},
+		"other scheme":                    {ccm.Config{URL: "ftp://x", TokenFile: token}, []string{`scheme "ftp"`, `host "x"`}},
+		"no token file":                   {ccm.Config{URL: "http://x", TokenFile: token + "-gone"}, []string{token + "-gone"}},
+		"secret in url":                   {ccm.Config{URL: "http://me:hush@x", TokenFile: token}, []string{"no user"}},
+		"secret in url with a wrong port": {ccm.Config{URL: "http://me:hush@x:9z", TokenFile: token}, []string{"url is not a valid URL"}},
+		"secret that url.Parse regards as a port": {ccm.Config{URL: "http://me:hush/@x", TokenFile: token}, []string{"url is not a valid URL"}},
+		"secret in url without a scheme":          {ccm.Config{URL: "me:hush@x", TokenFile: token}, []string{`scheme "me"`}},
+		"secret in path":                          {ccm.Config{URL: "http://x?token=hush", TokenFile: token}, []string{"query"}},
 	} {
 		err := tc.cfg.Validate()
 		if err == nil {
