@@ -44,7 +44,7 @@ func newPodFollower(p *Provider, services coreinformers.ServiceInformer, nodes c
 	}
 	_, err := slices.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    f.changed,
-		UpdateFunc: func(_, after any) { f.changed(after) },
+		UpdateFunc: f.updated,
 		DeleteFunc: f.changed,
 	})
 	return f, err
@@ -64,6 +64,14 @@ func (f *podFollower) run(ctx context.Context) {
 		}
 		return wait, err
 	})
+}
+
+// updated handles an update event of the informer. It ignores the events of a resync, because these
+// events report no change.
+func (f *podFollower) updated(before, after any) {
+	if before.(*discoveryv1.EndpointSlice).ResourceVersion != after.(*discoveryv1.EndpointSlice).ResourceVersion {
+		f.changed(after)
+	}
 }
 
 func (f *podFollower) changed(obj any) {

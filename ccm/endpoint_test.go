@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -225,6 +226,7 @@ func TestTargetsFollowPods(t *testing.T) {
 		p.wire.spoil(nil)
 		for n := range 20 {
 			s.Endpoints = append(s.Endpoints, runsOn(i, n+1))
+			s.ResourceVersion = strconv.Itoa(n + 1) // the fake API server does not set it
 			if _, err := slicesAPI.Update(ctx, s, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -340,4 +342,25 @@ func TestTargetsStayUntilNodesAreListed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The resync of the EndpointSlices reports no changes, so it causes no calls to the cloud.
+func TestResyncOfPodsMakesNoCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, podRanges, cloudtest.InBubble())
+		i := r.createMachine(t, "node-1")
+		s := newSlice(v1.IPv4Protocol, 8080, runsOn(i, 7))
+		r.pods = []*discoveryv1.EndpointSlice{s}
+		r.provider = r.restarted()
+		svc := withoutNodePorts(func(s *v1.Service) { s.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer} })
+		svc.Status.LoadBalancer = *r.ensure(t, svc, initializedNode(i))
+		r.startMirror(t) // with the mirror, only the pod follower makes calls
+		r.runWithoutUpstream(t, fake.NewClientset(svc, s, initializedNode(i)), time.Minute)
+		time.Sleep(30 * time.Second)
+		r.wire.spoil(nil)
+		time.Sleep(10 * time.Minute)
+		if calls := r.wire.takeCalls(false); len(calls) > 0 {
+			t.Errorf("calls during 10 resyncs: got %v", calls)
+		}
+	})
 }
