@@ -44,6 +44,7 @@ func isExcluded(n *v1.Node) bool {
 // load balancer.
 func nodeMatters(before, after *v1.Node) bool {
 	return before.Spec.ProviderID != after.Spec.ProviderID ||
+		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) ||
 		!maps.Equal(before.Labels, after.Labels) ||
 		!slices.Equal(before.Status.Addresses, after.Status.Addresses) ||
 		!slices.EqualFunc(before.Spec.Taints, after.Spec.Taints, func(a, b v1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value })

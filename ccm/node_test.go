@@ -46,6 +46,9 @@ func TestTargetsFollowNodes(t *testing.T) {
 			}, true},
 			{"label does not match the node selector", func(n *v1.Node) { n.Labels["pool"] = "db" }, false},
 			{"label matches the node selector", func(n *v1.Node) { n.Labels["pool"] = "web" }, true},
+			{"deletion timestamp set", func(n *v1.Node) {
+				n.Finalizers, n.DeletionTimestamp = []string{"example.com/wait"}, &metav1.Time{Time: time.Now()}
+			}, false},
 		} {
 			n := p.getNode(t, "node-2")
 			step.change(n)
