@@ -3,6 +3,8 @@ package ccm
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -86,7 +88,7 @@ func applyAnnotations(desired *cloudsim.CreateLoadBalancer, svc *v1.Service) err
 			bad = append(bad, fmt.Errorf("annotation %s must be %s: %w, got %q", a.Key, a.Takes, err, truncate(value)))
 		}
 	}
-	for key := range svc.Annotations {
+	for _, key := range slices.Sorted(maps.Keys(svc.Annotations)) { // the same annotations always cause the same error
 		if strings.HasPrefix(key, annotationPrefix) && !known[key] {
 			bad = append(bad, fmt.Errorf("annotation %s is not known: correct its name, or remove it", key))
 		}

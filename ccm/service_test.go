@@ -367,3 +367,18 @@ func TestFamiliesOfAService(t *testing.T) {
 		t.Errorf("addresses with one family: got %+v, error %v; want 1", l.Items, err)
 	}
 }
+
+// The same Service always causes the same error, so that equal events can be combined.
+func TestErrorsHaveFixedOrder(t *testing.T) {
+	r := newRig(t)
+	svc := newService(annotate("a", ""), annotate("b", ""), annotate("c", ""), annotate("d", ""), annotate("e", ""))
+	_, first := r.balancers().EnsureLoadBalancer(t.Context(), cluster, svc, nil)
+	if first == nil {
+		t.Fatal("EnsureLoadBalancer accepted unknown annotations")
+	}
+	for range 20 {
+		if _, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, svc, nil); err == nil || err.Error() != first.Error() {
+			t.Fatalf("EnsureLoadBalancer: got error %v, want the same error as before: %v", err, first)
+		}
+	}
+}
