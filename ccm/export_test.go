@@ -3,6 +3,7 @@ package ccm
 import (
 	"context"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	clientcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
@@ -185,4 +187,11 @@ func ConfigOf(path string, flags ...string) (Config, error) {
 		return Config{}, err
 	}
 	return r.mergeConfig()
+}
+
+// AcquireAndRelease reads the identity of the Lease's holder, and then releases the Lease.
+func AcquireAndRelease(ctx context.Context, api clientcoordinationv1.LeaseInterface, lease string) error {
+	l := &leaseReleaser{log: slog.New(slog.DiscardHandler), api: api, main: lease, all: []string{lease}}
+	l.setIdentity()
+	return l.releaseAll(ctx)
 }

@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
@@ -18,6 +19,9 @@ import (
 // release Leases. The process exits only after these calls, so the limit is
 // short.
 const leaseDeadline = 5 * time.Second
+
+// leaseRetry is the time between two attempts to read the identity.
+const leaseRetry = 250 * time.Millisecond
 
 // leaseReleaser releases the Leases of this process when the process ends.
 // Upstream itself does not release Leases. Without leaseReleaser, the next
@@ -31,27 +35,31 @@ type leaseReleaser struct {
 	main string   // the main Lease, which this process acquires before all other Leases
 	all  []string // all Leases, including main
 
-	once sync.Once
 	mu   sync.Mutex
-	self string // empty while this process does not lead
+	self string // empty until setIdentity succeeds
 }
 
 // setIdentity reads the identity of this process from the main Lease, and stores the identity. The
-// caller must call setIdentity when this process begins to lead. Only the first call has an effect.
-// If the first call fails, releaseAll releases no Lease.
+// caller must call setIdentity when this process begins to lead. If a read fails, setIdentity tries
+// again until leaseDeadline. If all calls of setIdentity fail, releaseAll releases no Lease.
 func (l *leaseReleaser) setIdentity() {
-	l.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), leaseDeadline)
-		defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.self != "" {
+		return
+	}
+	var failed error // the error of the last read
+	err := wait.PollUntilContextTimeout(context.Background(), leaseRetry, leaseDeadline, true, func(ctx context.Context) (bool, error) {
 		lease, err := l.api.Get(ctx, l.main, metav1.GetOptions{})
-		if err != nil || lease.Spec.HolderIdentity == nil {
-			l.log.Warn("the Lease cannot be read, so it will not be released when this process stops", "lease", l.main, "err", err)
-			return
+		if failed = err; err != nil || lease.Spec.HolderIdentity == nil {
+			return false, nil //nolint:nilerr // the next read may succeed
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
 		l.self = *lease.Spec.HolderIdentity
+		return true, nil
 	})
+	if err != nil {
+		l.log.Warn("the Lease cannot be read, so it will not be released when this process stops", "lease", l.main, "err", errors.Join(err, failed))
+	}
 }
 
 // releaseAll releases all Leases of this process. The process must exit
