@@ -249,8 +249,11 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 			status = cloudsim.DiskStatus{Error: "cannot copy the source: " + reason(err), Lost: errors.Is(err, errLost) && !k.notCreated(d.SourceDisk)}
 		}
 		return k.reportResult(ctx, d.ID, err, status == lastStatus, func() error {
+			if err := k.reportDisk(ctx, d.ID, status); err != nil {
+				return err
+			}
 			lastStatus = status
-			return k.reportDisk(ctx, d.ID, status)
+			return nil
 		}, status.Lost)
 	})
 }

@@ -4,8 +4,80 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"testing"
+	"testing/synctest"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
 )
+
+// reportsCloud is a cloud that only takes reports of copies. It returns the errors in fails, in
+// this order, and stores no report that it answers with an error.
+type reportsCloud struct {
+	Cloud // nil: a call of another method panics
+	fails []error
+	disks []cloudsim.DiskStatus
+	snaps []cloudsim.SnapshotReport
+}
+
+func (c *reportsCloud) nextError() error {
+	if len(c.fails) == 0 {
+		return nil
+	}
+	err := c.fails[0]
+	c.fails = c.fails[1:]
+	return err
+}
+
+func (c *reportsCloud) ReportDisk(_ context.Context, _ cloudsim.DiskID, s cloudsim.DiskStatus) error {
+	if err := c.nextError(); err != nil {
+		return err
+	}
+	c.disks = append(c.disks, s)
+	return nil
+}
+
+func (c *reportsCloud) ReportSnapshots(_ context.Context, reports []cloudsim.SnapshotReport) error {
+	if err := c.nextError(); err != nil {
+		return err
+	}
+	c.snaps = append(c.snaps, reports...)
+	return nil
+}
+
+func newTestManager(t *testing.T, cloud Cloud) *manager {
+	dir := t.TempDir()
+	return &manager{
+		log: slog.New(slog.DiscardHandler), dir: dir, files: NewFiles(dir), cloud: cloud, jobs: newJobs(), reports: newReports(),
+		failed: map[cloudsim.DiskID]cloudsim.Disk{},
+	}
+}
+
+// If the report of a complete copy fails, the job reports the same result again.
+func TestFailedReportOfACopyIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := &reportsCloud{}
+		k := newTestManager(t, cloud)
+		if err := os.WriteFile(Path(k.dir, "disk-000001"), []byte("data"), made); err != nil {
+			t.Fatal(err)
+		}
+		fails := []error{cloudsim.Errorf(cloudsim.Unavailable, "away"), cloudsim.Errorf(cloudsim.Unavailable, "away")}
+		cloud.fails = fails
+		d := cloudsim.Disk{ID: "disk-000002", SizeGiB: 1, SourceDisk: "disk-000001"}
+		k.fill(t.Context(), d)
+		k.running.Wait()
+		if len(cloud.disks) != 1 || cloud.disks[0] != (cloudsim.DiskStatus{SizeGiB: 1}) {
+			t.Errorf("reports of the disk: got %v, want one report with 1 GiB", cloud.disks)
+		}
+		cloud.fails = fails
+		s := cloudsim.Snapshot{ID: "snap-000001", Disk: "disk-000001", SizeGiB: 1}
+		k.takeSnapshots(t.Context(), string(s.ID), []cloudsim.Snapshot{s})
+		k.running.Wait()
+		if len(cloud.snaps) != 1 || cloud.snaps[0].Status != (cloudsim.DiskStatus{SizeGiB: 1}) {
+			t.Errorf("reports of the snapshot: got %v, want one report with 1 GiB", cloud.snaps)
+		}
+	})
+}
 
 // TestReportResult proves that a copy job ends if its source is lost, even if the cloud already
 // knows that the copy failed. After any other failure, the job tries again.

@@ -121,8 +121,11 @@ func (k *manager) takeSnapshots(ctx context.Context, name string, snapshots []cl
 			}
 		}
 		return k.reportResult(ctx, name, err, slices.Equal(reports, lastReports), func() error {
+			if err := k.cloud.ReportSnapshots(ctx, reports); err != nil {
+				return err
+			}
 			lastReports = reports
-			return k.cloud.ReportSnapshots(ctx, reports)
+			return nil
 		}, lost)
 	})
 }
