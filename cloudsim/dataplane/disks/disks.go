@@ -204,20 +204,23 @@ func (k *manager) setFailed(d cloudsim.Disk, failed bool) {
 // source and no data yet, put starts the copy instead. If d is being deleted, put only stops the
 // copy. put ignores a failed disk.
 func (k *manager) put(ctx context.Context, d cloudsim.Disk) {
-	k.setFailed(d, false)
 	switch {
 	case d.State == cloudsim.DiskDeleting:
+		k.setFailed(d, false)
 		k.stop(string(d.ID))
 		return
 	case d.State == cloudsim.DiskFailed:
+		k.setFailed(d, false)
 		return
 	case d.Source() != "" && d.Status.SizeGiB == 0:
+		k.setFailed(d, false)
 		k.fill(ctx, d)
 		return
 	}
 	status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
-	if err := k.makeFile(d); err != nil {
-		k.setFailed(d, true)
+	err := k.makeFile(d)
+	k.setFailed(d, err != nil) // only after makeFile, because a copy job may call notCreated during the retry
+	if err != nil {
 		status = cloudsim.DiskStatus{SizeGiB: d.Status.SizeGiB, Error: reason(err), Lost: errors.Is(err, errLost)}
 		if status != d.Status {
 			k.log.Error("cannot create or grow the data file of a disk", "disk", d.ID, "error", err)
@@ -244,9 +247,10 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 	lastStatus := d.Status
 	k.start(ctx, string(d.ID), func(ctx context.Context) error {
 		status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
+		notCreated := k.notCreated(d.SourceDisk) // before the copy, because put may create the file after the copy has failed
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, []fileCopy{c}) })
 		if err != nil {
-			status = cloudsim.DiskStatus{Error: "cannot copy the source: " + reason(err), Lost: errors.Is(err, errLost) && !k.notCreated(d.SourceDisk)}
+			status = cloudsim.DiskStatus{Error: "cannot copy the source: " + reason(err), Lost: errors.Is(err, errLost) && !notCreated}
 		}
 		return k.reportResult(ctx, d.ID, err, status == lastStatus, func() error {
 			if err := k.reportDisk(ctx, d.ID, status); err != nil {

@@ -101,3 +101,68 @@ func TestReportResult(t *testing.T) {
 		}
 	}
 }
+
+// While put tries again to create the file of a disk, notCreated returns true for the disk. So a
+// copy job that finds no file during this time does not report lost data.
+func TestNotCreatedDuringARetry(t *testing.T) {
+	k := newTestManager(t, nil)
+	if err := os.Remove(k.dir); err != nil {
+		t.Fatal(err)
+	}
+	d := cloudsim.Disk{ID: "disk-000001", SizeGiB: 1}
+	k.put(t.Context(), d)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2000 {
+			k.put(t.Context(), d)
+		}
+	}()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+			if !k.notCreated(d.ID) {
+				t.Error("notCreated returned false during a retry")
+				<-done
+				return
+			}
+		}
+	}
+	k.dir = t.TempDir()
+	k.put(t.Context(), d)
+	if k.notCreated(d.ID) {
+		t.Error("notCreated returned true after the file was created")
+	}
+}
+
+// A disk can get its first file after a copy job has found no file. The job then tries again and
+// does not report lost data.
+func TestCopyOfADiskThatIsCreatedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := &reportsCloud{}
+		k := newTestManager(t, cloud)
+		source := cloudsim.Disk{ID: "disk-000001", SizeGiB: 1}
+		k.setFailed(source, true)
+		for range atOnce {
+			k.turns <- struct{}{} // the copies wait
+		}
+		k.fill(t.Context(), cloudsim.Disk{ID: "disk-000002", SizeGiB: 1, SourceDisk: source.ID})
+		k.takeSnapshots(t.Context(), "snap-000001", []cloudsim.Snapshot{{ID: "snap-000001", Disk: source.ID, SizeGiB: 1}})
+		synctest.Wait()
+		k.setFailed(source, false)
+		for range atOnce {
+			<-k.turns
+		}
+		synctest.Wait() // both copies have failed
+		k.put(t.Context(), source)
+		k.running.Wait()
+		if len(cloud.disks) != 2 || cloud.disks[0].Lost || cloud.disks[1] != (cloudsim.DiskStatus{SizeGiB: 1}) {
+			t.Errorf("reports of the disk: got %+v, want a failure without lost data and then 1 GiB", cloud.disks)
+		}
+		if len(cloud.snaps) != 2 || cloud.snaps[0].Status.Lost || cloud.snaps[1].Status != (cloudsim.DiskStatus{SizeGiB: 1}) {
+			t.Errorf("reports of the snapshot: got %+v, want a failure without lost data and then 1 GiB", cloud.snaps)
+		}
+	})
+}

@@ -111,8 +111,10 @@ func (k *manager) takeSnapshots(ctx context.Context, name string, snapshots []cl
 		lastReports = append(lastReports, cloudsim.SnapshotReport{ID: s.ID, Status: s.Status})
 	}
 	k.start(ctx, name, func(ctx context.Context) error {
+		// The check is before the copy, because put may create the file after the copy has failed.
+		notCreated := slices.ContainsFunc(snapshots, func(s cloudsim.Snapshot) bool { return k.notCreated(s.Disk) })
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, cs) })
-		lost := errors.Is(err, errLost) && !slices.ContainsFunc(snapshots, func(s cloudsim.Snapshot) bool { return k.notCreated(s.Disk) })
+		lost := errors.Is(err, errLost) && !notCreated
 		reports := make([]cloudsim.SnapshotReport, len(snapshots))
 		for i, s := range snapshots {
 			reports[i] = cloudsim.SnapshotReport{ID: s.ID, Status: cloudsim.DiskStatus{SizeGiB: s.SizeGiB}}
