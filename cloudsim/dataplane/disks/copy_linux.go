@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noFollow makes open(2) fail if the path is a symbolic link.
-const noFollow = unix.O_NOFOLLOW
+// noFollow makes open(2) fail if the path is a symbolic link. If the path is a FIFO, open(2) does
+// not wait for another process. The caller must check the type of the opened file.
+const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
 
 // clone turns dst into a copy of src. The two files then share their blocks (FICLONE). clone fails
 // if the file system cannot clone files. The copy contains the data of src at one instant. The copy

@@ -122,13 +122,21 @@ func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]
 	return nil
 }
 
-// dataIn returns the number of bytes of data in a file, without its holes.
+// dataIn returns the number of bytes of data in a file, without its holes. It returns errNotRegular
+// if the path is not a regular file.
 func dataIn(path string) (n int64, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, errNotRegular
+	}
 	for e, err := range listExtents(file) {
 		if err != nil {
 			return 0, err
