@@ -327,7 +327,8 @@ func reason(err error) string {
 }
 
 // sweep deletes incomplete copies and the files of disks and snapshots that were deleted while the
-// data plane did not run. It also deletes the spare files of earlier versions (see ownFiles).
+// data plane did not run. It also deletes the spare files of earlier versions (see ownFiles). It
+// logs each failed deletion and continues, so that the data plane still serves the other disks.
 func (k *manager) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	known := map[string]bool{}
 	for _, d := range ds {
@@ -336,7 +337,11 @@ func (k *manager) sweep(ds []cloudsim.Disk, ss []cloudsim.Snapshot) error {
 	for _, s := range ss {
 		known[string(s.ID)+suffix] = true
 	}
-	return k.files.removeAllBut(known)
+	failed, err := k.files.removeAllBut(known)
+	for _, err := range failed {
+		k.log.Error("cannot delete the data of a deleted disk or snapshot; trying again at the next start", "error", err)
+	}
+	return err
 }
 
 // ownFiles matches the names of this package's files. Earlier versions kept the files of

@@ -112,6 +112,22 @@ func TestStartDeletesSpareFiles(t *testing.T) {
 	}
 }
 
+// If the data plane cannot delete an unknown file at its start, it deletes the other unknown files
+// and serves the disks.
+func TestStartSkipsFilesThatCannotBeDeleted(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "disk-eeeeee.img", "full"), 0o700), os.WriteFile(filepath.Join(dir, "disk-ffffff.img"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	c, run := start(t, dir)
+	defer run()()
+	d := create(t, c, "data", 1)
+	eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
+	if got, want := fileNames(t, dir), string(d.ID)+".img disk-eeeeee.img"; got != want {
+		t.Errorf("folder: got %s, want %s", got, want)
+	}
+}
+
 // The data plane follows no link in the folder that contains the files of the disks.
 // Growing, copying or deleting a disk does not read or change the file that a link points
 // to.

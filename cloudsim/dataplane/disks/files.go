@@ -238,8 +238,9 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 	for _, id := range stage.Keep {
 		keep[id+suffix] = true
 	}
-	if err := f.removeAllBut(keep); err != nil {
-		return err
+	failed, err := f.removeAllBut(keep)
+	if err := errors.Join(append(failed, err)...); err != nil {
+		return err // a remaining file could become the data of a new disk with the same id
 	}
 	for name := range keep {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(f.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -253,21 +254,23 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 	return errors.Join(fsync.Dir(f.dir), os.RemoveAll(dir), fsync.Dir(f.dir))
 }
 
-// removeAllBut deletes the files that match ownFiles, except the files with names in keep.
-func (f *Files) removeAllBut(keep map[string]bool) error {
+// removeAllBut deletes the files that match ownFiles, except the files with names in keep. It
+// continues after a failed deletion, and returns these errors in failed. It returns err if it
+// cannot read the folder.
+func (f *Files) removeAllBut(keep map[string]bool) (failed []error, err error) {
 	all, err := os.ReadDir(f.dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, file := range all {
 		if keep[file.Name()] || !ownFiles.MatchString(file.Name()) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(f.dir, file.Name())); err != nil {
-			return err
+			failed = append(failed, err)
 		}
 	}
-	return nil
+	return failed, nil
 }
 
 func (f *Files) path(id string) string { return filepath.Join(f.dir, id+suffix) }
