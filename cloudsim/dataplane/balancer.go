@@ -73,12 +73,9 @@ func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
 }
 
 // apply puts the spec of lb in force. It does not affect sockets, probes and connections that need
-// no change. It ignores lb if b has already received a newer revision of the load balancer. It does
-// nothing if the spec is already in force, for example if lb has only a new status.
+// no change. It does nothing if the spec is already in force, for example if lb has only a new
+// status. The caller must not pass a revision that is older than b.revision.
 func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines map[cloudsim.InstanceID]machine) {
-	if lb.Revision < b.revision {
-		return
-	}
 	b.revision = lb.Revision
 	if b.isApplied(lb) {
 		return

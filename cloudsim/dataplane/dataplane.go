@@ -260,13 +260,17 @@ func (p *plane) applyMachine(ctx context.Context, id cloudsim.InstanceID, m mach
 }
 
 // putLoadBalancer applies the present state of a load balancer. It stops the balancer if the load
-// balancer is neither active nor updating. Otherwise it starts or changes the balancer.
+// balancer is neither active nor updating. Otherwise it starts or changes the balancer. It ignores
+// lb if the balancer has already received a newer revision.
 func (p *plane) putLoadBalancer(ctx context.Context, lb cloudsim.LoadBalancer) {
+	b := p.balancers[lb.ID]
+	if b != nil && lb.Revision < b.revision {
+		return // the event is older than the list
+	}
 	if lb.State != cloudsim.LoadBalancerActive && lb.State != cloudsim.LoadBalancerUpdating {
 		p.deleteLoadBalancer(lb.ID)
 		return
 	}
-	b := p.balancers[lb.ID]
 	if b == nil {
 		b = newBalancer(p, lb.ID)
 		p.balancers[lb.ID] = b

@@ -24,6 +24,24 @@ func TestOutdatedInstanceEventIsIgnored(t *testing.T) {
 	}
 }
 
+// An event does not stop a balancer if the balancer has received a newer revision.
+func TestOutdatedLoadBalancerEventIsIgnored(t *testing.T) {
+	p := &plane{log: slog.New(slog.DiscardHandler), cfg: Config{Counters: NewCounters()}, balancers: map[cloudsim.LoadBalancerID]*balancer{}}
+	b := newBalancer(p, "lb-000001")
+	b.revision, p.balancers[b.id] = 5, b
+	lb := cloudsim.LoadBalancer{ID: b.id, State: cloudsim.LoadBalancerProvisioning}
+	lb.Revision = 4
+	p.putLoadBalancer(t.Context(), lb)
+	if p.balancers[b.id] != b {
+		t.Error("an outdated event stopped the balancer")
+	}
+	lb.Revision, lb.State = 6, cloudsim.LoadBalancerDeleting
+	p.putLoadBalancer(t.Context(), lb)
+	if p.balancers[b.id] != nil {
+		t.Error("a newer event did not stop the balancer")
+	}
+}
+
 // A balancer ignores an event that only contains the balancer's own report.
 func TestOwnReportsAreIgnored(t *testing.T) {
 	b := newBalancer(&plane{log: slog.New(slog.DiscardHandler)}, "lb-000001")
