@@ -109,6 +109,18 @@ func TestSourceRanges(t *testing.T) {
 	})
 }
 
+// An invalid source range contains no clients. If all source ranges are invalid, the data plane
+// refuses each client.
+func TestInvalidSourceRanges(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1, sayName)
+	f.lb.SourceRanges = []string{"127.0.0.1"}
+	f.start(t, dataplane.Config{})
+	if word, refused := ask(t, f.address()); !refused {
+		t.Errorf("got answer %q, want a refusal", word)
+	}
+}
+
 // Targets get the PROXY header before the client's first byte. The header
 // contains the address of the client and the address to which the client
 // connected. Probes send no header.

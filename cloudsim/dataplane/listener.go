@@ -178,8 +178,8 @@ func (b *balancer) setEndpoint(s *socket, endpoint, problem string) {
 	b.notifyReporter()
 }
 
-// parsePrefixes parses source ranges. It skips an invalid range without an error. This is
-// safe, because the cloud's API has already validated all ranges.
+// parsePrefixes parses source ranges. It skips an invalid range without an error, so an invalid
+// range contains no clients. The cloud's API validates the ranges before.
 func parsePrefixes(ranges []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range ranges {

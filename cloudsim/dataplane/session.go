@@ -135,7 +135,7 @@ func (b *balancer) removeSession(s *session) {
 // isAllowed reports whether the source ranges allow a client. Without source ranges, each client is
 // allowed.
 func (b *balancer) isAllowed(client netip.Addr) bool {
-	return len(b.sources) == 0 || slices.ContainsFunc(b.sources, func(p netip.Prefix) bool { return p.Contains(client) })
+	return len(b.lb.SourceRanges) == 0 || slices.ContainsFunc(b.sources, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
 // cutExcluded cuts the sessions of clients that the source ranges no longer
