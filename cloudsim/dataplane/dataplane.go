@@ -123,6 +123,9 @@ func (c Config) Validate() error {
 	if c.MaxConnections < 0 {
 		errs = append(errs, fmt.Errorf("MaxConnections must not be negative, got %d", c.MaxConnections))
 	}
+	if c.MaxOpen < 0 {
+		errs = append(errs, fmt.Errorf("MaxOpen must not be negative, got %d", c.MaxOpen))
+	}
 	return errors.Join(errs...)
 }
 

@@ -295,6 +295,7 @@ func TestValidate(t *testing.T) {
 		{dataplane.Config{}, ""},
 		{dataplane.Config{IdleTimeout: -1, DrainTimeout: -1, ShutdownGrace: -1, LowPortOffset: 64512}, ""},
 		{dataplane.Config{LowPortOffset: 64513, MaxConnections: -1}, "data plane: LowPortOffset must be between 0 and 64512, got 64513\nMaxConnections must not be negative, got -1"},
+		{dataplane.Config{MaxOpen: -1}, "data plane: MaxOpen must not be negative, got -1"},
 		{dataplane.Config{LowPortOffset: -1}, "data plane: LowPortOffset must be between 0 and 64512, got -1"},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
