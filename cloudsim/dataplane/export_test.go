@@ -15,4 +15,4 @@ func (c *Config) ListenWith(f func(ctx context.Context, network, address string)
 
 // Source returns the address that a target sees as the address of the client. If the result is the
 // zero value, the target sees an address of this machine.
-func (c Config) Source(client netip.Addr) netip.AddrPort { return c.source(client) }
+func (c Config) Source(client, target netip.Addr) netip.AddrPort { return c.source(client, target) }

@@ -129,7 +129,7 @@ func (c Config) dialTCP(ctx context.Context, client netip.Addr, chosen choice) (
 	if err := c.dials.check(address.Addr()); err != nil {
 		return nil, err
 	}
-	if from := c.source(client); from.IsValid() {
+	if from := c.source(client, address.Addr()); from.IsValid() {
 		d.Control = allowForeign
 		return d.DialTCP(ctx, "tcp", from, address)
 	}

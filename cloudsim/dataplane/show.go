@@ -8,10 +8,11 @@ import (
 
 // source returns the source address of connections to a target. With ShowClients, this is the
 // client's address, unless the client has an IPv6 or loopback address or is in HideClients.
-// Otherwise source returns the zero value, which means an address of this machine.
-func (c Config) source(client netip.Addr) netip.AddrPort {
+// Otherwise source returns the zero value, which means an address of this machine. It also returns
+// the zero value for a target with an IPv6 address, because its socket cannot have an IPv4 address.
+func (c Config) source(client, target netip.Addr) netip.AddrPort {
 	client = client.Unmap()
-	if !c.ShowClients || !client.Is4() || client.IsLoopback() ||
+	if !c.ShowClients || !client.Is4() || !target.Is4() || client.IsLoopback() ||
 		slices.ContainsFunc(c.HideClients, func(p netip.Prefix) bool { return p.Contains(client) }) {
 		return netip.AddrPort{}
 	}
@@ -25,7 +26,7 @@ func (c Config) dialUDP(client netip.Addr, chosen choice) (*net.UDPConn, error) 
 	if err := c.dials.check(address.Addr()); err != nil {
 		return nil, err
 	}
-	from := c.source(client)
+	from := c.source(client, address.Addr())
 	d := net.Dialer{}
 	if from.IsValid() {
 		d.LocalAddr, d.Control = net.UDPAddrFromAddrPort(from), allowForeign

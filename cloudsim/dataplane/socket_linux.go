@@ -30,7 +30,7 @@ func (c Config) socketTo(client netip.Addr, address netip.AddrPort) (fd int, err
 		return -1, os.NewSyscallError("socket", err)
 	}
 	err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	if from := c.source(client); err == nil && from.IsValid() {
+	if from := c.source(client, address.Addr()); err == nil && from.IsValid() {
 		if err = setTransparent(fd); err == nil {
 			err = unix.Bind(fd, sockaddr(from))
 		}
