@@ -90,7 +90,7 @@ func (c *conn) start() {
 	}
 	c.front.readable = n == 0 || n == len(c.loop.buf) // if more bytes come, epoll reports an event
 	if c.front.id, err = c.loop.watch(c.front.fd, reads, &c.front); err != nil {
-		c.b.abandon(c.l, c.choice)
+		c.b.abandon(c.l, c.client, c.choice)
 		c.resetUnserved()
 		return
 	}
@@ -152,7 +152,7 @@ func (c *conn) tryAnotherTarget(err error) bool {
 	c.tried = append(c.tried, c.target)
 	to, ok := c.b.retry(c.l, c.client, c.choice, c.tried, err)
 	if !ok {
-		c.b.endUnserved(c.l)
+		c.b.endUnserved(c.l, c.client)
 		c.resetUnserved()
 		return false
 	}
@@ -299,7 +299,7 @@ func (c *conn) cutSoon() {
 // has not yet opened the connection to a target.
 func (c *conn) endWaiting(s *socket) {
 	if c.phase == dialing && c.socket == s {
-		c.b.abandon(c.l, c.choice)
+		c.b.abandon(c.l, c.client, c.choice)
 		c.resetUnserved()
 	}
 }

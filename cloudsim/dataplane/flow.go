@@ -117,7 +117,7 @@ func (p *udpServer) openFlow(from netip.AddrPort, tried []*target) *flow {
 	}
 	server, err := p.b.cfg.dialUDP(client, to)
 	if err != nil {
-		p.b.abandon(p.socket.l, to)
+		p.b.abandon(p.socket.l, client, to)
 		return nil
 	}
 	f := &flow{peer: from, server: server}
@@ -125,7 +125,7 @@ func (p *udpServer) openFlow(from netip.AddrPort, tried []*target) *flow {
 	f.passed()
 	if !p.b.join(&f.session) {
 		_ = server.Close()
-		p.b.abandon(p.socket.l, to)
+		p.b.abandon(p.socket.l, client, to)
 		return nil
 	}
 	p.mu.Lock()

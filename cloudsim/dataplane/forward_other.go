@@ -73,7 +73,7 @@ type conn struct {
 func (b *balancer) serve(ctx context.Context, s *socket, client *net.TCPConn, from netip.AddrPort, first choice) {
 	c := b.connectTarget(ctx, s, client, from, first)
 	if c == nil {
-		b.endUnserved(s.l)
+		b.endUnserved(s.l, from.Addr())
 		resetConn(client)
 		return
 	}

@@ -2,10 +2,12 @@ package dataplane
 
 import (
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -59,6 +61,42 @@ func TestOwnReportsAreIgnored(t *testing.T) {
 	b.apply(t.Context(), lb, nil)
 	if len(b.changed) > 0 {
 		t.Error("the balancer's own report woke the reporter")
+	}
+}
+
+// If new source ranges exclude a client during its dial, or if the balancer stops, the client gets
+// no other target. No log line says that the targets refused the client.
+func TestExcludedClientGetsNoOtherTarget(t *testing.T) {
+	client := netip.MustParseAddr("198.51.100.2")
+	for name, tc := range map[string]struct {
+		change func(*balancer)
+		want   map[refusal]uint64
+	}{
+		"excluded": {func(b *balancer) { b.lb.SourceRanges = []string{"10.0.0.0/8"} }, map[refusal]uint64{refusedSource: 1}},
+		"stopped":  {func(b *balancer) { b.stopped = true }, map[refusal]uint64{refusedDial: 1}},
+	} {
+		var log strings.Builder
+		p := &plane{log: slog.New(slog.NewTextHandler(&log, nil)), cfg: Config{MaxConnections: 10, MaxOpen: 10}.withDefaults()}
+		b := newBalancer(p, "lb-000001")
+		l := newListener(port{cloudsim.TCP, 80})
+		b.listeners[l.port] = l
+		for _, id := range []cloudsim.InstanceID{"i-000001", "i-000002"} {
+			target := &target{key: cloudsim.TargetKey{Instance: id}, listed: true, weight: 1, verdict: verdict{health: cloudsim.TargetHealthy}}
+			b.targets[target.key] = target
+			b.updateSlots(target)
+		}
+		first, why := b.begin(l, client, nil)
+		if why != "" {
+			t.Fatalf("%s: begin refused the client: %s", name, why)
+		}
+		tc.change(b)
+		if to, again := b.retry(l, client, first, []*target{first.target}, nil); again {
+			t.Fatalf("%s: retry chose target %s, want no target", name, to.target.key)
+		}
+		b.endUnserved(l, client)
+		if !maps.Equal(l.refused, tc.want) || l.open != 0 || log.Len() > 0 {
+			t.Errorf("%s: got refusals %v, %d open connections and log %q; want refusals %v", name, l.refused, l.open, log.String(), tc.want)
+		}
 	}
 }
 

@@ -60,21 +60,30 @@ func (b *balancer) updateOpen(l *listener) {
 
 // endUnserved counts the refusal of a connection that b.begin allowed, after b.retry has found no
 // other target. The caller closes the connection.
-func (b *balancer) endUnserved(l *listener) {
+func (b *balancer) endUnserved(l *listener, client netip.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.endRefused(l, client)
+}
+
+// endRefused counts the end of a connection that has no session, and the reason for its refusal.
+// The source ranges may have excluded the client during the dial.
+func (b *balancer) endRefused(l *listener, client netip.Addr) {
 	b.updateOpen(l)
-	l.refused[refusedDial]++
+	if b.isAllowed(client) {
+		l.refused[refusedDial]++
+	} else {
+		l.refused[refusedSource]++
+	}
 }
 
 // abandon counts the refusal of a connection that b.begin allowed and that has no session. It also
 // releases the chosen target. The caller closes the connection.
-func (b *balancer) abandon(l *listener, c choice) {
+func (b *balancer) abandon(l *listener, client netip.Addr, c choice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.release(l, c.slot)
-	b.updateOpen(l)
-	l.refused[refusedDial]++
+	b.endRefused(l, client)
 }
 
 // dialFailed counts a failed dial of t.
@@ -86,7 +95,8 @@ func (b *balancer) dialFailed(t *target) {
 
 // retry releases the target of c, and chooses another target that the caller has not tried. If err
 // is nil, the target did not cause the retry, so retry does not count a failed dial. It returns
-// false if no other target is available, or if the caller has tried dialAttempts targets.
+// false if no other target is available, or if the caller has tried dialAttempts targets. It also
+// returns false if the balancer has stopped, or if the source ranges no longer allow the client.
 func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, err error) (choice, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,6 +104,9 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 		c.target.failedDials++
 	}
 	b.release(l, c.slot)
+	if b.stopped || !b.isAllowed(client) {
+		return c, false
+	}
 	if len(tried) < dialAttempts {
 		if to, ok := b.pickTarget(l, client, tried); ok {
 			return to, true
