@@ -68,6 +68,7 @@ func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	if op.DueAt != nil && op.DueAt.After(tx.Now) {
 		return tx.Later(*op.DueAt, work)
 	}
+	defer func(caller, cause string) { tx.Caller, tx.Cause = caller, cause }(tx.Caller, tx.Cause) // settleOne sets other values
 	return e.settleOne(tx, work)
 }
 

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -50,6 +51,30 @@ func TestHold(t *testing.T) {
 	}
 	advance(t, e, ctx, 0)
 	state(b.ID, cloudsim.InstanceRunning)
+}
+
+// TestDeleteHoldNamesTheCaller proves that DeleteHold records the caller and the cause in the events
+// of all released operations. The end of one operation does not change the caller or the cause in
+// the events of the next operation.
+func TestDeleteHoldNamesTheCaller(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, stop := boot(t, file(t), frozen)
+	defer stop()
+	h := must(e.CreateHold(ctx, cloudsim.CreateHold{Name: "h", HoldSpec: cloudsim.HoldSpec{
+		Transition: cloudsim.Transition{Kind: cloudsim.KindInstance, Verb: cloudsim.Create},
+	}}))(t)
+	held := []cloudsim.OperationID{mustCreate(t, e, ctx, "a").Operation, mustCreate(t, e, ctx, "b").Operation}
+	advance(t, e, ctx, time.Hour)
+	admin := must(e.Authorize(t.Context(), engine.Request{Secret: "secret", Project: engine.AllProjects, Operation: "holds.delete", Access: engine.Write}))(t)
+	if err := e.DeleteHold(admin, h.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range held {
+		l := must(e.ListEvents(ctx, cloudsim.WatchOptions{ID: string(id)}))(t)
+		if !slices.ContainsFunc(l.Items, func(ev cloudsim.Event) bool { return ev.Caller == engine.AdminToken && ev.Cause == "holds.delete" }) {
+			t.Errorf("events of operation %s: got %+v, want one event with the caller %s and the cause holds.delete", id, l.Items, engine.AdminToken)
+		}
+	}
 }
 
 // TestCancel proves that CancelOperation moves the instance to the state that the state machine

@@ -186,8 +186,9 @@ func (s *stepLimit) goesOn(tx *store.Tx) bool {
 	return s.did <= settleBatch && tx.Revision()-s.begin < 8*settleBatch
 }
 
+// settleOne completes a work item. It sets tx.Caller and tx.Cause for the events of this work.
 func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
-	tx.Caller, tx.Cause = "cloud", strings.TrimSpace(string(w.Verb)+" "+string(w.Operation))
+	tx.Caller, tx.Cause = cloudCaller, strings.TrimSpace(string(w.Verb)+" "+string(w.Operation))
 	switch w.Kind {
 	case cloudsim.KindSigningKey:
 		return settleDue(tx, signingKeys, w, e.settledKey)
