@@ -216,6 +216,9 @@ func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req c
 			return nil
 		}
 		if n.PodRanges != spec.PodRanges {
+			if n.Default && e.cfg.Pods != (cloudsim.PodRanges{}) {
+				return cloudsim.InvalidField("podRanges", fmt.Sprintf("cannot change, because the configuration of the cloud sets the pod ranges of default networks: send the pod ranges of network %s, or create another network", id))
+			}
 			if err := podRangesFree(tx, n); err != nil {
 				return err
 			}

@@ -314,6 +314,22 @@ func TestDefaultNetworksShareOneRange(t *testing.T) {
 	}
 }
 
+// TestConfiguredPodRangesStay proves that UpdateNetwork cannot change the pod ranges of a default
+// network if the configuration contains pod ranges. Otherwise the next start would restore the
+// configured pod ranges, and would fail if an instance has one of the other pod ranges.
+func TestConfiguredPodRangesStay(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Pods.IPv4 = "10.244.0.0/16" })
+	defer down()
+	n := must(e.ListNetworks(ctx, cloudsim.ListOptions{Name: cloudsim.DefaultNetwork}))(t).Items[0]
+	_, err := e.UpdateNetwork(ctx, n.ID, cloudsim.UpdateNetwork{NetworkSpec: cloudsim.NetworkSpec{PodRanges: cloudsim.PodRanges{IPv4: "10.99.0.0/16"}}}, 0)
+	expectRefused(t, "change of configured pod ranges", err, cloudsim.Invalid, "podRanges")
+	req := cloudsim.UpdateNetwork{Labels: map[string]string{"a": "b"}, NetworkSpec: n.NetworkSpec}
+	if got := must(e.UpdateNetwork(ctx, n.ID, req, 0))(t); got.Labels["a"] != "b" {
+		t.Errorf("labels after an update with the configured pod ranges: got %v, want a=b", got.Labels)
+	}
+}
+
 // Several subnets can serve the zone of an instance. TestSubnetWithFewestZones proves that the
 // cloud selects the subnet that serves the fewest zones. If several subnets serve equally few
 // zones, the cloud selects the oldest of these subnets.
