@@ -28,6 +28,17 @@ func advance(t *testing.T, e *engine.Engine, ctx context.Context, d time.Duratio
 	return k
 }
 
+// TestBillOfAFrozenCloud proves that the bill of a new cloud with a stopped clock begins at the time
+// of this clock.
+func TestBillOfAFrozenCloud(t *testing.T) {
+	e, stop := boot(t, file(t), frozen)
+	defer stop()
+	b := must(e.Bill(engine.AsCloud(t.Context()), cloudsim.AuditOptions{}))(t)
+	if !b.From.Equal(newYear) || !b.To.Equal(newYear) {
+		t.Errorf("bill of a new cloud: got %s to %s, want both %s", b.From, b.To, newYear)
+	}
+}
+
 // TestAdvanceSettlesInOrder proves that AdvanceClock completes each due work item at its due time,
 // in the order of the due times. AdvanceClock does not complete work that is due after the new
 // time.

@@ -208,16 +208,19 @@ func (e *Engine) Prepare() error {
 	if err := errors.Join(e.cfg.validRanges(), cloudsim.RateLimits{Read: e.cfg.ProjectRate}.Validate(), cloudsim.ValidateNetworkRanges(e.cfg.NetworkRanges), cloudsim.ValidateQuotas(e.cfg.Quotas)); err != nil {
 		return err
 	}
-	if err := errors.Join(e.forgetScratch(), e.recoverData(), e.loadFaults(), e.loadRates(), e.ResetBill(context.Background())); err != nil {
+	if err := errors.Join(e.forgetScratch(), e.recoverData(), e.loadFaults(), e.loadRates()); err != nil {
 		return err
 	}
-	return e.store.Update("", func(tx *store.Tx) error {
+	if err := e.store.Update("", func(tx *store.Tx) error {
 		if err := e.startClock(tx); err != nil {
 			return err
 		}
 		e.requests.firstRev = tx.Revision()
 		return e.prepare(tx)
-	})
+	}); err != nil {
+		return err
+	}
+	return e.ResetBill(context.Background()) // after startClock, which can set the clock of a new cloud
 }
 
 // prepare adapts the stored records to the present configuration.
