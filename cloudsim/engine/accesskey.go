@@ -39,8 +39,12 @@ func (ac *access) CreateAccessKey(ctx context.Context, req cloudsim.CreateAccess
 		if err := ac.placeToken(tx, call, &of, cloudsim.CreateToken{ServiceAccount: req.ServiceAccount}); err != nil {
 			return err
 		}
-		if have, err := accessKeys.Named(tx, of.Project, req.Name); req.Name != "" && err == nil {
+		have, err := accessKeys.Named(tx, of.Project, req.Name)
+		switch {
+		case req.Name != "" && err == nil:
 			return errNameTaken(cloudsim.KindAccessKey, req.Name, string(have.ID), "a secret that the cloud cannot show again")
+		case err != nil && !errors.Is(err, cloudsim.NotFound):
+			return err
 		}
 		id, err := accessKeys.NextID(tx)
 		if err != nil {

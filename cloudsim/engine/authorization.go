@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"time"
 
@@ -161,6 +162,9 @@ func (c *Call) choose(tx *store.Tx, chosen string) error {
 	err := error(nil)
 	if chosen != AllProjects {
 		p, err = findProject(tx, chosen)
+	}
+	if err != nil && !errors.Is(err, cloudsim.NotFound) {
+		return err
 	}
 	if c.inAllProjects() {
 		c.Project = p.ID

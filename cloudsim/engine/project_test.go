@@ -45,15 +45,23 @@ func TestNamesLikeIDsAreRefused(t *testing.T) {
 	}
 }
 
-// TestDamagedRecords proves that the engine returns an error if the record of a project or token is
-// damaged. The engine must not create a second project or token with the name of the damaged one.
+// TestDamagedRecords proves that the engine returns an Internal error if the record of a project,
+// token or access key is damaged. The engine must not create a second project, token or access key
+// with the name of the damaged one.
 func TestDamagedRecords(t *testing.T) {
 	path := file(t)
 	e, down := boot(t, path, instant)
 	admin := enter(t, e, "secret", "*")
 	shop := must(e.CreateProject(admin, cloudsim.CreateProject{Name: "shop"}))(t)
 	token := must(e.ListTokens(admin, cloudsim.ListOptions{Name: engine.AdminToken}))(t).Items[0]
+	other := must(e.CreateProject(admin, cloudsim.CreateProject{Name: "other"}))(t)
+	reader := must(e.CreateToken(admin, cloudsim.CreateToken{Name: "reader", Role: cloudsim.RoleReader, Project: other.ID}))(t)
+	inProject := enter(t, e, "secret", string(other.ID))
+	account := must(e.CreateServiceAccount(inProject, cloudsim.CreateServiceAccount{Name: "account"}))(t)
+	key := must(e.CreateAccessKey(inProject, cloudsim.CreateAccessKey{Name: "key", ServiceAccount: "account"}))(t)
 	down()
+	damage(t, path, "object/token", string(reader.ID))
+	damage(t, path, "object/accessKey", string(key.ID))
 	damage(t, path, "object/project", string(shop.ID))
 	damage(t, path, "object/token", string(token.ID))
 
@@ -70,6 +78,20 @@ func TestDamagedRecords(t *testing.T) {
 	}
 	if p, err := e.CreateProject(engine.AsCloud(t.Context()), cloudsim.CreateProject{Name: "shop"}); err == nil {
 		t.Errorf("CreateProject returned project %s, want an error", p.ID)
+	}
+	_, err = e.AuthorizeRegistryPassword(reader.Secret)
+	expectDamage(t, "registry password that is a damaged token", err)
+	_, err = e.CreateToken(inProject, cloudsim.CreateToken{Name: "reader", Role: cloudsim.RoleReader, Project: other.ID})
+	expectDamage(t, "CreateToken with the name of a damaged token", err)
+	_, err = e.CreateAccessKey(inProject, cloudsim.CreateAccessKey{Name: "key", ServiceAccount: string(account.ID)})
+	expectDamage(t, "CreateAccessKey with the name of a damaged access key", err)
+}
+
+// expectDamage fails the test if err is nil or is not an Internal error.
+func expectDamage(t *testing.T, operation string, err error) {
+	t.Helper()
+	if err == nil || cloudsim.KindOf(err) != cloudsim.Internal {
+		t.Errorf("%s: got error %v, want an Internal error", operation, err)
 	}
 }
 

@@ -129,6 +129,9 @@ func (im *imageManager) AuthorizeRegistryPassword(password string) (c RegistryCa
 			c.claims.Subject = c.call.Caller
 			return err
 		}
+		if !errors.Is(err, cloudsim.Unauthenticated) {
+			return err
+		}
 		c, err = im.readClaims(tx, password, usePassword)
 		return err
 	})

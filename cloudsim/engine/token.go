@@ -46,8 +46,12 @@ func (ac *access) CreateToken(ctx context.Context, req cloudsim.CreateToken) (t 
 			until := tx.Now.Add(time.Duration(req.TTLSeconds) * time.Second)
 			t.ExpiresAt = &until
 		}
-		if have, err := tokens.Named(tx, t.Project, req.Name); req.Name != "" && err == nil {
+		have, err := tokens.Named(tx, t.Project, req.Name)
+		switch {
+		case req.Name != "" && err == nil:
 			return errNameTaken(cloudsim.KindToken, req.Name, string(have.ID), "a secret that the cloud cannot show again")
+		case err != nil && !errors.Is(err, cloudsim.NotFound):
+			return err
 		}
 		return putToken(tx, &t, secret)
 	})
