@@ -260,7 +260,7 @@ func (im *imageManager) AllowRegistry(c RegistryCaller, requestID, kind, name, a
 			return cloudsim.Errorf(cloudsim.Denied, "%s", c.claims.Refused)
 		}
 		r, err = im.mayUse(tx, c, kind, name, action)
-		if !errors.Is(err, cloudsim.Denied) && !slices.ContainsFunc(c.claims.Access, func(a cloudsim.RegistryAccess) bool { return a.Has(kind, name, action) }) {
+		if err == nil && !slices.ContainsFunc(c.claims.Access, func(a cloudsim.RegistryAccess) bool { return a.Has(kind, name, action) }) {
 			return ErrRegistryScope
 		}
 		return err
