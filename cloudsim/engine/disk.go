@@ -384,7 +384,10 @@ func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	}
 	return e.changeDisk(ctx, id, cloudsim.Resize, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 		ty, err := diskTypes.Get(tx, d.Type)
-		if err := errors.Join(err, req.CheckType(*d, ty)); err != nil {
+		if err != nil {
+			return false, err
+		}
+		if err := req.CheckType(*d, ty); err != nil {
 			return false, err
 		}
 		if req.SizeGiB == d.SizeGiB && d.State != cloudsim.DiskDeleting {
