@@ -51,10 +51,18 @@ func (k AccessKey) CredentialsFile() string {
 }
 
 // ParseCredentialsFile reads the ID and the Secret from the text of a shared credentials
-// file. A value that the text does not contain is empty in k. ParseCredentialsFile ignores
-// the names of sections. If several sections contain a value, the last section counts.
+// file. It reads the profile [default], and ignores other profiles. A value that this profile
+// does not contain is empty in k. If the profile contains a value twice, the last value counts.
 func ParseCredentialsFile(text string) (k AccessKey) {
+	isDefault := false
 	for line := range strings.Lines(text) {
+		if header, ok := strings.CutPrefix(strings.TrimSpace(line), "["); ok {
+			profile, _, _ := strings.Cut(header, "]")
+			isDefault = strings.TrimSpace(profile) == "default"
+		}
+		if !isDefault {
+			continue
+		}
 		name, value, _ := strings.Cut(line, "=")
 		switch value = strings.TrimSpace(value); strings.TrimSpace(name) {
 		case "aws_access_key_id":
