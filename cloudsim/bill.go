@@ -156,7 +156,11 @@ type Rate struct {
 // invalid, it returns an error of kind Invalid that names these fields.
 func (r RateLimits) Validate() error {
 	var c checks
-	for field, rate := range map[string]Rate{"read": r.Read, "write": r.Write} {
+	for _, f := range []struct {
+		field string
+		rate  Rate
+	}{{"read", r.Read}, {"write", r.Write}} {
+		field, rate := f.field, f.rate
 		switch {
 		case !(rate.PerSecond >= 0 && rate.PerSecond <= 1e6):
 			c.addf(field+".perSecond", "must be between 0 and a million, got %v", rate.PerSecond)
