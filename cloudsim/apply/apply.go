@@ -24,9 +24,9 @@ import (
 // contains the JSON members of a resource that an update can change.
 var appliable = []struct {
 	key, path string
-	check     func(raw []byte) error   // checks a request before the client sends it
-	hasMember func(member string) bool // reports whether the resource has the member; some members exist only in requests
-	types     string                   // API path of the list of types, for resources with a type
+	check     func(raw []byte, isNew bool) error // checks a request before the client sends it
+	hasMember func(member string) bool           // reports whether the resource has the member; some members exist only in requests
+	types     string                             // API path of the list of types, for resources with a type
 	update    []string
 }{
 	{"networks", "/v1/networks", checkRequest[cloudsim.CreateNetwork], hasMember[cloudsim.Network], "", []string{"labels", "podRanges", "maxRoutes"}},
@@ -87,8 +87,10 @@ func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (do
 	return done, nil
 }
 
-// checkRequest decodes a request of type T and validates it, without a call to the cloud.
-func checkRequest[T interface{ Validate() error }](raw []byte) error {
+// checkRequest decodes a request of type T, without a call to the cloud. It returns Invalid if the
+// request has an unknown member or a value of a wrong type. If the resource is new, checkRequest
+// also validates the request. For an existing resource, the file may leave out required members.
+func checkRequest[T interface{ Validate() error }](raw []byte, isNew bool) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	var req T
@@ -102,6 +104,9 @@ func checkRequest[T interface{ Validate() error }](raw []byte) error {
 			wrong.Msg = err.Error()
 		}
 		return wrong
+	}
+	if !isNew {
+		return nil
 	}
 	return req.Validate()
 }
@@ -151,6 +156,11 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	if err != nil {
 		return a, cloudsim.Errorf(cloudsim.Invalid, "%w", err)
 	}
+	if existing != nil {
+		if err := i.check(raw, false); err != nil {
+			return a, err
+		}
+	}
 	for tries := 1; existing != nil; tries++ {
 		a, err := i.updateExisting(ctx, cl, dryRun, a, existing, raw)
 		if !errors.Is(err, cloudsim.Stale) || tries == staleTries {
@@ -163,7 +173,7 @@ func (i item) apply(ctx context.Context, cl *client.Client, dryRun bool, later m
 	if dryRun {
 		later[i.path+" "+i.name] = true
 		a.Result = "would be created"
-		if err := i.check(raw); err != nil {
+		if err := i.check(raw, true); err != nil {
 			return a, err
 		}
 		return a, i.checkReferences(ctx, cl, later)

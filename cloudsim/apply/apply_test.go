@@ -346,6 +346,22 @@ func TestApplyFixedMembers(t *testing.T) {
 	}
 }
 
+// TestApplyUnknownMembers proves that apply refuses a misspelled member of an existing resource.
+func TestApplyUnknownMembers(t *testing.T) {
+	cl := cloudtest.Start(t)
+	const instance = "instances:\n- {name: a, zone: sim-1a, type: small"
+	applyText(t, cl, instance+"}\n", false)
+	wanted, err := parseApply("f", []byte(instance+", lables: {a: b}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dryRun := range []bool{true, false} {
+		if _, err := All(t.Context(), cl, wanted, dryRun); !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), "lables is an unknown field") {
+			t.Errorf("apply of a misspelled member, dry run %t: got error %v, want Invalid that names the member", dryRun, err)
+		}
+	}
+}
+
 // TestApplyAddresses applies a load balancer with static addresses, and updates its addresses and
 // its IP families. A second apply of the same file changes nothing.
 func TestApplyAddresses(t *testing.T) {

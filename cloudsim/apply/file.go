@@ -23,7 +23,7 @@ type item struct {
 	node             *yaml.Node
 	body             map[string]any
 	name             string
-	check            func(raw []byte) error
+	check            func(raw []byte, isNew bool) error
 	hasMember        func(member string) bool
 	types            string
 	update           []string // members that can be updated
