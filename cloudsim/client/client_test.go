@@ -294,6 +294,26 @@ func TestAllEvents(t *testing.T) {
 	}
 }
 
+// transportFunc is an http.RoundTripper.
+type transportFunc func(*http.Request) (*http.Response, error)
+
+func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestAllEventsDuringWrites proves that AllEvents returns even if the journal grows after each page.
+func TestAllEventsDuringWrites(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	busy, pages := *c, 0
+	busy.HTTP = &http.Client{Transport: transportFunc(func(r *http.Request) (*http.Response, error) {
+		if pages++; pages > 10 {
+			return nil, errors.New("too many pages")
+		}
+		resp, err := c.HTTP.Transport.RoundTrip(r)
+		must(c.CreateAddress(ctx, cloudsim.CreateAddress{Name: fmt.Sprintf("a-%d", pages)}))(t)
+		return resp, err
+	})}
+	must(busy.AllEvents(ctx, cloudsim.WatchOptions{}))(t)
+}
+
 func TestWatchSaysGone(t *testing.T) {
 	c := cloudtest.Start(t)
 	for _, err := range c.Watch(t.Context(), cloudsim.WatchOptions{Since: 1 << 40}) {

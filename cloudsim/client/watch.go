@@ -185,7 +185,7 @@ func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]clou
 			return nil, err
 		}
 		all = append(all, page.Items...)
-		if page.Revision <= o.Since {
+		if page.Revision < o.Since+cloudsim.DefaultPageSize { // a full page contains at least this number of revisions
 			return all, nil
 		}
 		o.Since = page.Revision
