@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -62,10 +63,26 @@ func (c *Client) ExportState(ctx context.Context, name string, w io.Writer) erro
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(w, resp.Body); err != nil {
+	out := exportWriter{w: w}
+	if _, err = io.Copy(&out, resp.Body); out.err != nil {
+		return fmt.Errorf("export of state %s failed: cannot write the file: %w", name, out.err)
+	}
+	if err != nil {
 		return cloudsim.Errorf(cloudsim.Unavailable, "export of state %s failed: %w", name, err)
 	}
 	return nil
+}
+
+// exportWriter keeps the error of a failed write, so that the caller of io.Copy can distinguish it
+// from a failed read.
+type exportWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (e *exportWriter) Write(b []byte) (n int, err error) {
+	n, e.err = e.w.Write(b)
+	return n, e.err
 }
 
 // ImportState reads the file of an exported state from r, and saves this state under the given

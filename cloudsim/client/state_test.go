@@ -3,6 +3,7 @@ package client_test
 import (
 	"bytes"
 	"errors"
+	"syscall"
 	"testing"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
@@ -29,6 +30,21 @@ func everyStateVerb(t *testing.T, c *client.Client) {
 		if act != nil {
 			t.Error(act)
 		}
+	}
+}
+
+// fullDisk is a writer that fails.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestExportToAFullDisk proves that ExportState returns the error of the writer. The error is not
+// Unavailable, because the cloud has answered.
+func TestExportToAFullDisk(t *testing.T) {
+	c, ctx := cloudtest.Start(t), t.Context()
+	must(c.SaveState(ctx, cloudsim.SaveState{Name: "s"}))(t)
+	if err := c.ExportState(ctx, "s", fullDisk{}); !errors.Is(err, syscall.ENOSPC) || errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("export to a full disk: got error %v, want ENOSPC without the kind Unavailable", err)
 	}
 }
 
