@@ -19,12 +19,9 @@ import (
 // the store continues to commit, unless bbolt must enlarge its memory map of the file. Archive
 // calls hasDiskData in the transaction that reads the content. hasDiskData returns whether the
 // saved state will have the data of disks. If hasDiskData is nil, the saved state will not have
-// this data.
-func (s *Store) Archive(w *statefile.Writer, hasDiskData func(*Tx) (diskData bool, err error)) (err error) {
-	defer panicOnFault()()
-	defer recoverTo(&err)
-	return s.db.View(func(tx *bolt.Tx) error {
-		now := s.tx(tx, "")
+// this data. Like View, Archive returns Unavailable after a failed commit that readers could see.
+func (s *Store) Archive(w *statefile.Writer, hasDiskData func(*Tx) (diskData bool, err error)) error {
+	return s.View(func(now *Tx) (err error) {
 		head := statefile.Head{Revision: now.Revision()}
 		if hasDiskData != nil {
 			if head.DiskData, err = hasDiskData(now); err != nil {
@@ -34,7 +31,7 @@ func (s *Store) Archive(w *statefile.Writer, hasDiskData func(*Tx) (diskData boo
 		if err := w.Begin(head); err != nil {
 			return err
 		}
-		if err := tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		if err := now.tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 			if err := w.Bucket(name, b.Sequence()); err != nil {
 				return err
 			}

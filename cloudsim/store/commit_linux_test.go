@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 	"github.com/cloudsim-dev/allinone/cloudsim/store/storetest"
 )
 
@@ -85,8 +87,8 @@ func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	}
 }
 
-// TestFailedCommitIsNotShown proves that readers do not see a transaction if
-// bbolt has written its meta page, but the sync of this page failed.
+// TestFailedCommitIsNotShown proves that readers and saved states do not contain a
+// transaction if bbolt has written its meta page, but the sync of this page failed.
 func TestFailedCommitIsNotShown(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "cloud.db"))
 	defer s.Close()
@@ -94,14 +96,21 @@ func TestFailedCommitIsNotShown(t *testing.T) {
 	if err := s.db.View(func(tx *bolt.Tx) error { last = tx.ID(); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	read := func() error { return s.View(func(*Tx) error { return nil }) }
+	reads := map[string]func() error{
+		"View":    func() error { return s.View(func(*Tx) error { return nil }) },
+		"Archive": func() error { return s.Archive(statefile.NewWriter(io.Discard), nil) },
+	}
 	_ = s.fail(last+1, syscall.EIO)
-	if err := read(); err != nil {
-		t.Errorf("read without the failed transaction: got error %v", err)
+	for name, readFn := range reads {
+		if err := readFn(); err != nil {
+			t.Errorf("%s without the failed transaction: got error %v", name, err)
+		}
 	}
 	_ = s.fail(last, syscall.EIO)
-	if err := read(); !errors.Is(err, cloudsim.Unavailable) || !errors.Is(err, syscall.EIO) {
-		t.Errorf("read with the failed transaction: got error %v, want Unavailable and EIO", err)
+	for name, readFn := range reads {
+		if err := readFn(); !errors.Is(err, cloudsim.Unavailable) || !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s with the failed transaction: got error %v, want Unavailable and EIO", name, err)
+		}
 	}
 }
 
