@@ -64,7 +64,11 @@ func unarchive(t testing.TB, state []byte) (newState []byte, err error) {
 		}
 		return nil, err
 	}
-	defer s.Close()
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: got error %v", err)
+		}
+	}()
 	if err := s.CheckFile(); err != nil {
 		t.Errorf("file check: got error %v", err)
 	}

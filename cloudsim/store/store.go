@@ -185,7 +185,11 @@ func (s *Store) Probe() error {
 
 // Close waits for running transactions and closes the file.
 func (s *Store) Close() error {
-	return errors.Join(s.db.Close(), s.ahead.file.Close())
+	err := s.db.Close()
+	if s.ahead.file == nil { // a store of Unarchive preallocates nothing
+		return err
+	}
+	return errors.Join(err, s.ahead.file.Close())
 }
 
 // Tx is a transaction. Do not use a Tx after the function that received it has returned.
