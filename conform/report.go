@@ -84,7 +84,8 @@ type (
 )
 
 // WriteJUnit writes the report in JUnit's XML format. The suite has one test case for each check. A
-// check with a known issue becomes a skipped test case.
+// check with a known issue becomes a skipped test case. After a run that ended early, the suite also
+// has a failed test case with the reason.
 func (r Report) WriteJUnit(w io.Writer) error {
 	s := junitSuite{Name: "cloudconform " + r.Provider, Tests: len(r.Results)}
 	for _, x := range r.Results {
@@ -102,6 +103,11 @@ func (r Report) WriteJUnit(w io.Writer) error {
 		s.Seconds += c.Seconds
 		s.Cases = append(s.Cases, c)
 	}
+	if r.Incomplete != "" {
+		s.Cases = append(s.Cases, junitCase{Name: "complete run", Class: string(Must), Failure: &junitReason{Message: r.incompleteText()}})
+		s.Tests++
+		s.Failures++
+	}
 	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return err
 	}
@@ -110,15 +116,23 @@ func (r Report) WriteJUnit(w io.Writer) error {
 	return e.Encode(junitSuites{Suites: []junitSuite{s}})
 }
 
+// incompleteText returns a sentence with the reason why the run ended early.
+func (r Report) incompleteText() string { return "The run is not complete: " + r.Incomplete }
+
 // WriteMarkdown writes the report as a Markdown table. After the table, it writes the timeline of
-// each failed check and of each known issue.
+// each failed check and of each known issue. After a run that ended early, it writes the reason
+// before the table.
 func (r Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	about := r.Began.Format(time.RFC3339)
 	if r.Kubernetes != "" {
 		about = "Kubernetes " + r.Kubernetes + ", " + about
 	}
-	fmt.Fprintf(&b, "# Conformance of %s\n\n%s\n\n| check | level | verdict | statement | reason |\n|---|---|---|---|---|\n", r.Provider, about)
+	fmt.Fprintf(&b, "# Conformance of %s\n\n%s\n\n", r.Provider, about)
+	if r.Incomplete != "" {
+		fmt.Fprintf(&b, "%s\n\n", strings.ReplaceAll(r.incompleteText(), "\n", " "))
+	}
+	b.WriteString("| check | level | verdict | statement | reason |\n|---|---|---|---|---|\n")
 	cell := strings.NewReplacer("|", `\|`, "\n", " ")
 	for _, x := range r.Results {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", x.ID, x.Level, x.Verdict, cell.Replace(x.Title), cell.Replace(x.Reason))
