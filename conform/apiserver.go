@@ -41,11 +41,10 @@ type APIServer struct {
 	programs []program // in the order of their start
 }
 
-// program is a started process. The channel ended receives the error of the process when the
-// process has ended.
+// program is a started process. The channel ended is closed when the process has ended.
 type program struct {
 	*exec.Cmd
-	ended <-chan error
+	ended <-chan struct{}
 }
 
 // StartAPIServer starts etcd and kube-apiserver from the folder binDir, and waits until the API
@@ -110,7 +109,9 @@ func (s *APIServer) startProgram(binDir, name string, args ...string) error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	s.programs = append(s.programs, program{p, ended})
+	closed := make(chan struct{})
+	go func() { defer close(closed); <-ended }()
+	s.programs = append(s.programs, program{p, closed})
 	return nil
 }
 
@@ -127,13 +128,25 @@ func (s *APIServer) waitUntilReady(ctx context.Context, cert string) error {
 		if err == nil {
 			return nil
 		}
+		for _, p := range s.programs {
+			select {
+			case <-p.ended:
+				return fmt.Errorf("%s ended before the API server was ready: %s; the end of its output: %s", p.Args[0], p.ProcessState, s.logEnd(p.Args[0]))
+			default:
+			}
+		}
 		select {
 		case <-time.After(poll):
 		case <-ctx.Done():
-			tail, _ := os.ReadFile(s.log("kube-apiserver"))
-			return fmt.Errorf("the API server is not ready after %s: %w; the end of its output: %s", startTimeout, err, tail[max(0, len(tail)-1000):])
+			return fmt.Errorf("the API server is not ready after %s: %w; the end of its output: %s", startTimeout, err, s.logEnd("kube-apiserver"))
 		}
 	}
+}
+
+// logEnd returns the end of the output of a program.
+func (s *APIServer) logEnd(name string) []byte {
+	output, _ := os.ReadFile(s.log(name))
+	return output[max(0, len(output)-1000):]
 }
 
 func (s *APIServer) complete(ctx context.Context, cert string) error {
@@ -175,7 +188,7 @@ func kubeconfig(config *rest.Config, token string) ([]byte, error) {
 func (s *APIServer) Stop() error {
 	for i := len(s.programs) - 1; i >= 0; i-- {
 		_ = s.programs[i].Process.Kill() // a clean stop is not necessary, because Stop deletes the data
-		<-s.programs[i].ended            //nolint:errcheck // a killed program always has an error
+		<-s.programs[i].ended
 	}
 	return os.RemoveAll(s.dir)
 }

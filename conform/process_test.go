@@ -3,15 +3,18 @@
 package conform_test
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cloudsim-dev/allinone/conform"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // envPrograms is the name of an environment variable. The variable contains the
@@ -71,6 +74,32 @@ func TestProgramsEndWithProcess(t *testing.T) {
 		}
 		if _, err := io.ReadAll(pipe); err != nil {
 			t.Errorf("%s still runs 20 s after the end of the process that started it: %v", names[i], err)
+		}
+	}
+}
+
+// TestAPIServerWithAProgramThatEnds proves that StartAPIServer does not wait for a program that has
+// ended. The error contains the name and the output of this program.
+func TestAPIServerWithAProgramThatEnds(t *testing.T) {
+	programs := []string{"etcd", "kube-apiserver"}
+	for _, broken := range programs {
+		dir := t.TempDir()
+		for _, name := range programs {
+			script := "#!/bin/sh\nexec sleep 60\n"
+			if name == broken {
+				script = "#!/bin/sh\necho wrong flag\nexit 7\n"
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil { //nolint:gosec // the test executes this file
+				t.Fatal(err)
+			}
+		}
+		ctx, stop := context.WithTimeout(t.Context(), eventually.Timeout/4)
+		_, err := conform.StartAPIServer(ctx, dir)
+		stop()
+		for _, text := range []string{broken + " ended", "exit status 7", "wrong flag"} {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("start with a broken %s: got error %v, want %q in it", broken, err, text)
+			}
 		}
 	}
 }
