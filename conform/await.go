@@ -100,7 +100,8 @@ func awaitState[T any](ctx context.Context, e *env, key, state string, condition
 }
 
 // staysInState waits for the observation time. It returns an error as soon as an object does not
-// fulfill the condition. It checks the condition only after the watch has reported the object.
+// fulfill the condition. It checks the condition only after the watch has reported the object. It
+// also returns an error if the watch has not reported the object at the end of this time.
 func staysInState[T any](ctx context.Context, e *env, key, state string, condition func(*T) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
@@ -114,6 +115,9 @@ func staysInState[T any](ctx context.Context, e *env, key, state string, conditi
 		select {
 		case <-changed:
 		case <-end.C:
+			if len(all) == 0 {
+				return fmt.Errorf("cannot check that %s stays %s: %w", key, state, errUnseen)
+			}
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
