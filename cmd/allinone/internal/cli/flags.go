@@ -39,13 +39,14 @@ func ParseLabels(flag string, words []string) (map[string]string, error) {
 		if !ok || key == "" || strings.HasSuffix(key, "!") {
 			return nil, BadFlag(flag, w, "KEY=VALUE")
 		}
+		value = strings.TrimPrefix(value, "=")
 		if have, twice := labels[key]; twice && have != value {
 			return nil, cloudsim.Errorf(cloudsim.Invalid, "--%s: %s is given as %q and as %q", flag, key, have, value)
 		}
 		if !utf8.ValidString(value) {
 			return nil, BadFlag(flag, w, "UTF-8 text")
 		}
-		labels[key] = strings.TrimPrefix(value, "=")
+		labels[key] = value
 	}
 	return labels, nil
 }
