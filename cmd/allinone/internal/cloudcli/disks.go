@@ -179,9 +179,9 @@ zone. For a copy you may omit --size.`,
 
 // parseSize parses a size in whole GiB. The unit, GiB or Gi, is optional.
 func parseSize(s string) (int, error) {
-	plain := s
-	for _, unit := range []string{"GiB", "Gi"} {
-		plain = strings.TrimSuffix(plain, unit)
+	plain, hasUnit := strings.CutSuffix(s, "GiB")
+	if !hasUnit {
+		plain = strings.TrimSuffix(s, "Gi")
 	}
 	n, err := strconv.Atoi(plain)
 	if err != nil {

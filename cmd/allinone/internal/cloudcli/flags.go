@@ -109,11 +109,11 @@ func parseHealth(s string, h *cloudsim.HealthCheck) error {
 	return nil
 }
 
-// toMillis converts a duration to milliseconds, the unit of the API. It rounds down. It returns an
-// error if the duration is less than a millisecond.
+// toMillis converts a duration to milliseconds, the unit of the API. It returns an error if the
+// duration is not a whole number of milliseconds.
 func toMillis(flag string, d time.Duration) (int, error) {
-	if d < time.Millisecond {
-		return 0, cli.BadFlag(flag, d.String(), "at least 1ms")
+	if d < time.Millisecond || d%time.Millisecond != 0 {
+		return 0, cli.BadFlag(flag, d.String(), "whole milliseconds, at least 1ms")
 	}
 	return int(d.Milliseconds()), nil
 }

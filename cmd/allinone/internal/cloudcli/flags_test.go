@@ -3,6 +3,7 @@ package cloudcli
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -52,13 +53,37 @@ func TestParseHealth(t *testing.T) {
 	}
 }
 
+func TestParseSize(t *testing.T) {
+	for _, in := range []string{"10", "10Gi", "10GiB"} {
+		if got, err := parseSize(in); err != nil || got != 10 {
+			t.Errorf("parseSize(%q) = %d, %v; want 10", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "GiB", "10GiGiB", "10GiBGi", "10GB"} {
+		if got, err := parseSize(in); !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("parseSize(%q) = %d, %v; want Invalid", in, got, err)
+		}
+	}
+}
+
+func TestToMillis(t *testing.T) {
+	if got, err := toMillis("interval", 1500*time.Millisecond); err != nil || got != 1500 {
+		t.Errorf("1.5s: got %d, error %v; want 1500", got, err)
+	}
+	for _, in := range []time.Duration{-time.Second, 0, time.Microsecond, 1500 * time.Microsecond} {
+		if got, err := toMillis("interval", in); !errors.Is(err, cloudsim.Invalid) {
+			t.Errorf("%s: got %d, error %v; want Invalid", in, got, err)
+		}
+	}
+}
+
 func TestParseLabels(t *testing.T) {
-	got, err := cli.ParseLabels("label", []string{"a=b", "c=d=e", "empty=", "f==g", "a=b"})
+	got, err := cli.ParseLabels("label", []string{"a=b", "c=d=e", "empty=", "f==g", "a=b", "f==g", "f=g"})
 	want := map[string]string{"a": "b", "c": "d=e", "empty": "", "f": "g"}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("parseLabels: %v\n%s", err, d)
 	}
-	for _, in := range [][]string{{"a"}, {"=b"}, {"a!=b"}, {""}, {"a=b", "a=c"}} {
+	for _, in := range [][]string{{"a"}, {"=b"}, {"a!=b"}, {""}, {"a=b", "a=c"}, {"a==b", "a==c"}} {
 		if got, err := cli.ParseLabels("label", in); !errors.Is(err, cloudsim.Invalid) {
 			t.Errorf("parseLabels(%q) = %v, %v; want Invalid", in, got, err)
 		}

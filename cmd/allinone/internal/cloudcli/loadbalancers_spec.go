@@ -187,7 +187,7 @@ func (s *specFlags) applyHealth(isSet func(string) bool, h *cloudsim.HealthCheck
 }
 
 // findTargets returns a target for each word. A word has the form INSTANCE or INSTANCE/IP, and may
-// end with =WEIGHT. If several words name the same target, findTargets uses only the first word.
+// end with =WEIGHT. Several words for the same target are one target. They must have the same weight.
 func findTargets(ctx context.Context, cl *client.Client, words []string) ([]cloudsim.Target, error) {
 	var targets []cloudsim.Target
 	var errs []error
@@ -207,8 +207,12 @@ func findTargets(ctx context.Context, cl *client.Client, words []string) ([]clou
 			continue
 		}
 		t.Instance, t.IP = i.ID, ip
-		if !slices.ContainsFunc(targets, func(have cloudsim.Target) bool { return have.Key() == t.Key() }) {
+		same := slices.IndexFunc(targets, func(have cloudsim.Target) bool { return have.Key() == t.Key() })
+		switch {
+		case same < 0:
 			targets = append(targets, t)
+		case targets[same].Share() != t.Share():
+			return nil, cli.BadFlag("target", w, "the same weight as in the other --target of "+place)
 		}
 	}
 	return targets, cloudsim.OneOrMany(errs)
