@@ -192,7 +192,8 @@ func composeWork(e cli.Env, work func(compose.Dir, context.Context, *slog.Logger
 }
 
 // newComposeCloudCommand returns the cloudsim command for a lab in containers. This command sets
-// the address ranges that fit the kind of nodes in --nodes.
+// the address ranges that fit the kind of nodes in --nodes. It returns an error if the command line
+// contains one of these flags with another value.
 func newComposeCloudCommand(e cli.Env) *cobra.Command {
 	var nodes lab.Nodes
 	cmd := servecli.NewCloudsimCommand(e)
@@ -203,6 +204,10 @@ nodes in --nodes: hollow nodes have addresses on loopback, real nodes in a netwo
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		var errs []error
 		for name, value := range compose.CloudFlags(nodes) {
+			if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() != value {
+				errs = append(errs, cloudsim.Errorf(cloudsim.Invalid, "--%s must be %q, because --nodes=%s sets it: remove --%s, or run 'allinone cloudsim'", name, value, nodes, name))
+				continue
+			}
 			errs = append(errs, cmd.Flags().Set(name, value))
 		}
 		return errors.Join(errs...)
