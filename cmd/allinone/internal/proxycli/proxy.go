@@ -98,6 +98,9 @@ func metricsRegistry() *prometheus.Registry {
 // its listener until the context of the function ends. If status is not nil, the admin socket also
 // serves this handler.
 func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready func() error, status http.Handler) ([]func(context.Context) error, error) {
+	if s.contention && !s.profiling {
+		return nil, errors.New("--enable-contention-profiling needs --enable-profiling, because only pprof shows the lock contention")
+	}
 	if s.contention {
 		runtime.SetBlockProfileRate(1)
 	}

@@ -49,6 +49,9 @@ func TestProxyAdminSocket(t *testing.T) {
 		t.Error(err)
 	}
 
+	if _, err := (&proxySide{contention: true}).serve(t.Context(), prometheus.NewRegistry(), nil, nil); err == nil || !strings.Contains(err.Error(), "needs --enable-profiling") {
+		t.Errorf("serve with --enable-contention-profiling alone: got error %v, want an error with \"needs --enable-profiling\"", err)
+	}
 	if _, err := (&proxySide{profiling: true}).serve(t.Context(), prometheus.NewRegistry(), nil, nil); err == nil || !strings.Contains(err.Error(), "--admin-socket") {
 		t.Errorf("serve with --profiling and without --admin-socket: got error %v, want an error with \"--admin-socket\"", err)
 	}
