@@ -93,7 +93,7 @@ func TestShippedContainersStart(t *testing.T) {
 			if s == nil || s.Privileged != nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
 				t.Errorf("%s: the container has more permissions than necessary: %+v", name, s)
 			}
-			if s.Capabilities == nil || !slices.Contains(s.Capabilities.Drop, "ALL") {
+			if s == nil || s.Capabilities == nil || !slices.Contains(s.Capabilities.Drop, "ALL") {
 				t.Errorf("%s: the container does not drop all capabilities: set capabilities.drop to [ALL]", name)
 			}
 		}
