@@ -18,8 +18,8 @@ type Mirror struct {
 	URL  string // URL of the mirror, with the scheme http or https
 }
 
-// ParseMirror parses the form HOST=URL. If the URL contains a password, the errors do not contain
-// it.
+// ParseMirror parses the form HOST=URL. The errors contain neither HOST nor the user and the password
+// of the URL. If the caller forgets HOST, the part before "=" can contain a password.
 func ParseMirror(s string) (Mirror, error) {
 	host, address, ok := strings.Cut(s, "=")
 	m := Mirror{host, address}
@@ -27,18 +27,18 @@ func ParseMirror(s string) (Mirror, error) {
 	case !ok || host == "" || address == "":
 		return m, errors.New("want HOST=URL, for example docker.io=https://mirror.example.com")
 	case strings.ContainsAny(host, "/ \t\"'\\") || strings.HasPrefix(host, "."):
-		return m, fmt.Errorf("%q is not the registry of an image name, such as docker.io or registry.example.com:5000", host)
+		return m, errors.New("the part before = is not the registry of an image name, such as docker.io or registry.example.com:5000")
 	}
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		return m, fmt.Errorf("the URL of the mirror of %s is not valid", host) // err can contain a part of a password
+		return m, errors.New("the URL of the mirror is not valid") // err can contain a part of a password
 	case u.Scheme != "http" && u.Scheme != "https":
-		return m, fmt.Errorf("the URL of the mirror of %s must begin with http:// or https://", host)
+		return m, errors.New("the URL of the mirror must begin with http:// or https://")
 	case u.Hostname() == "":
-		return m, fmt.Errorf("the URL of the mirror of %s has no host", host)
+		return m, errors.New("the URL of the mirror has no host")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return m, fmt.Errorf("the URL of the mirror of %s may have only a scheme, a host, a port and a path", host)
+		return m, errors.New("the URL of the mirror may have only a scheme, a host, a port and a path")
 	case OnLoopback(u):
 		return m, fmt.Errorf("machines cannot reach %s, because it is on the loopback of this host: run the mirror on another computer", u.Host)
 	}
