@@ -46,6 +46,8 @@ type Server struct {
 
 // Run answers queries until ctx ends. It returns an error only if a socket fails.
 func (s Server) Run(ctx context.Context) error {
+	defer s.UDP.Close() // for a server that does not start
+	defer s.TCP.Close()
 	slots := make(chan struct{}, maxQueries)
 	work, ctx := errgroup.WithContext(ctx)
 	for network, server := range map[string]*dns.Server{
@@ -57,12 +59,19 @@ func (s Server) Run(ctx context.Context) error {
 		server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
 			_ = w.WriteMsg(s.answer(ctx, slots, network, query)) // if this write fails, the client gets no answer and repeats the query
 		})
-		started := make(chan struct{})
+		started, ended := make(chan struct{}), make(chan struct{})
 		server.NotifyStartedFunc = func() { close(started) }
-		work.Go(server.ActivateAndServe)
+		work.Go(func() error {
+			defer close(ended)
+			return server.ActivateAndServe()
+		})
 		work.Go(func() error {
 			<-ctx.Done()
-			<-started
+			select {
+			case <-started:
+			case <-ended:
+				return nil
+			}
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
 			if err := server.ShutdownContext(last); err != nil && !errors.Is(err, context.DeadlineExceeded) {

@@ -69,6 +69,34 @@ func newServer(t *testing.T, conf string) (address, file string) {
 	return tcp.Addr().String(), file
 }
 
+// If a socket is closed before the server starts, Run returns an error and closes the other socket.
+func TestRunWithClosedSocket(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := udp.Close(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- Server{Log: slog.New(slog.DiscardHandler), UDP: udp, TCP: tcp}.Run(t.Context()) }()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("Run with a closed socket: got no error")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Run with a closed socket does not return")
+	}
+	if _, err := tcp.Accept(); err == nil {
+		t.Error("the TCP socket is still open")
+	}
+}
+
 func ask(t *testing.T, network, server string) *dns.Msg {
 	t.Helper()
 	q := new(dns.Msg).SetQuestion("name.example.", dns.TypeTXT)
