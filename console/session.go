@@ -112,15 +112,15 @@ func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
 		writeRefusal(w, cloudsim.Invalid, "ttlSeconds must be between 0 and 2592000 (30 days)")
 		return
 	}
-	secret, err := mint(r.Context(), as, in)
+	made, err := mint(r.Context(), as, in)
 	if err != nil {
 		refuseError(w, err)
 		return
 	}
 	now := time.Now()
-	code, err := c.codes.add(Session{Token: secret}, now)
-	if err != nil {
-		refuseError(w, err)
+	code, err := c.codes.add(Session{Token: made.Secret}, now)
+	if err != nil { // without a code, no browser can get the token
+		refuseError(w, errors.Join(err, as.DeleteToken(context.WithoutCancel(r.Context()), made.ID)))
 		return
 	}
 	answer(w, http.StatusCreated, Link{Path: "/console/#c=" + code, ExpiresAt: now.Add(codeLife)})
@@ -128,10 +128,10 @@ func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
 
 // mint creates the token of a session. If the request names no project, a session that may write
 // gets the role of an administrator, because only an administrator can change faults and the clock.
-func mint(ctx context.Context, as *client.Client, in CreateLink) (string, error) {
+func mint(ctx context.Context, as *client.Client, in CreateLink) (made cloudsim.Token, err error) {
 	raw := make([]byte, 4)
 	if _, err := rand.Read(raw); err != nil {
-		return "", err
+		return made, err
 	}
 	t := cloudsim.CreateToken{
 		Name: "console-" + hex.EncodeToString(raw), Role: cloudsim.RoleAdmin, TTLSeconds: in.TTLSeconds,
@@ -148,8 +148,7 @@ func mint(ctx context.Context, as *client.Client, in CreateLink) (string, error)
 	if t.TTLSeconds == 0 {
 		t.TTLSeconds = int64(defaultTTL / time.Second)
 	}
-	made, err := as.CreateToken(ctx, t)
-	return made.Secret, err
+	return as.CreateToken(ctx, t)
 }
 
 // createSession answers a request that contains a code of a console link. It returns the token of
