@@ -39,13 +39,16 @@ func (p portsByName) url(scheme, name string) string { return scheme + "://" + p
 
 // choosePorts returns consecutive ports that begin at *base. The argument previous contains the
 // ports of the previous start. If *base is 0, choosePorts returns free ports. These are the previous
-// ports if they are free and not the default ports. If base is nil, choosePorts returns previous,
-// or the default ports if previous is incomplete.
+// ports if they are free and not the default ports. If base is nil, choosePorts returns previous.
+// If previous is incomplete, it returns the ports with the base of previous, or else the default
+// ports.
 func choosePorts(base *int, previous portsByName) (portsByName, error) {
 	complete := !slices.ContainsFunc(portNames, func(n string) bool { return previous[n] == 0 })
 	switch {
 	case base == nil && complete:
 		return previous, nil
+	case base == nil && previous.isFrom(previous[portNames[0]]): // the previous release had fewer ports
+		return portsFrom(previous[portNames[0]]), nil
 	case base == nil:
 		return portsFrom(DefaultPortBase), nil
 	case *base == 0 && complete && previous[portNames[0]] != DefaultPortBase && previous.checkFree() == nil:
@@ -62,6 +65,16 @@ func portsFrom(base int) portsByName {
 		p[n] = base + i
 	}
 	return p
+}
+
+// isFrom reports whether p contains the base, and each port in p has the number of portsFrom(base).
+func (p portsByName) isFrom(base int) bool {
+	for i, n := range portNames {
+		if port, ok := p[n]; ok && port != base+i {
+			return false
+		}
+	}
+	return base > 0
 }
 
 // freePorts returns ports on which no program listens.

@@ -94,7 +94,8 @@ func TestPreflight(t *testing.T) {
 func TestChoosePorts(t *testing.T) {
 	last := portsFrom(20000)
 	incomplete := portsFrom(20000)
-	delete(incomplete, "ccm")
+	delete(incomplete, portNames[len(portNames)-1])
+	scattered := portsByName{portNames[0]: 20000, portNames[1]: 20007}
 	for _, tc := range []struct {
 		name string
 		base *int
@@ -103,7 +104,8 @@ func TestChoosePorts(t *testing.T) {
 	}{
 		{"no ports chosen before", nil, nil, portsFrom(DefaultPortBase)},
 		{"ports of the last start", nil, last, last},
-		{"incomplete ports of an older release", nil, incomplete, portsFrom(DefaultPortBase)},
+		{"incomplete ports of an older release", nil, incomplete, portsFrom(20000)},
+		{"incomplete ports without a base", nil, scattered, portsFrom(DefaultPortBase)},
 		{"given port base", new(30000), last, portsFrom(30000)},
 		{"free ports", new(0), nil, nil},
 		{"free ports instead of default ports", new(0), portsFrom(DefaultPortBase), nil},
