@@ -24,6 +24,15 @@ type component struct {
 	then       func(context.Context) error // called each time the component is ready, before dependent components start
 }
 
+// logName returns the name of the log of the component. The parts of this process write to the
+// lab's log.
+func (c component) logName() string {
+	if c.run != nil {
+		return labLog
+	}
+	return c.name
+}
+
 // program is a file to execute. Kubernetes' multi-call binary chooses its program by
 // the zeroth argument, argv0.
 type program struct {

@@ -202,11 +202,7 @@ func (p *plan) supervise(ctx context.Context, log *slog.Logger, say func(string,
 	}
 	d := &recordFile{dir: p.dir, now: record{Supervisor: identify(os.Getpid()), Nodes: p.Nodes, Internet: p.internet, Since: p.began}}
 	for _, c := range table {
-		file := c.name
-		if c.run != nil {
-			file = labLog // parts of this process write to the lab's log
-		}
-		d.now.Components = append(d.now.Components, componentEntry{Name: c.name, Address: c.address, Log: p.dir.LogFile(file)})
+		d.now.Components = append(d.now.Components, componentEntry{Name: c.name, Address: c.address, Log: p.dir.LogFile(c.logName())})
 	}
 	if err := d.update(func(*record) {}); err != nil {
 		return err
@@ -323,5 +319,5 @@ func notReady(ctx context.Context, p *plan, u *unit) error {
 			reason = err
 		}
 	}
-	return fmt.Errorf("%s is not ready after %s: %w; see %s", u.name, p.Timeout, reason, p.dir.LogFile(u.name))
+	return fmt.Errorf("%s is not ready after %s: %w; see %s", u.name, p.Timeout, reason, p.dir.LogFile(u.logName()))
 }

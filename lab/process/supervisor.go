@@ -105,7 +105,7 @@ func (s *supervisor) keepRunning(ctx context.Context, u *unit) error {
 		}
 		deaths++
 		if deaths >= maxFalseStarts && !isClosed(u.ready) {
-			return fmt.Errorf("%s does not start: %w; the end of %s is:\n%s", u.name, err, s.dir.LogFile(u.name), s.dir.lastWords(u.name))
+			return fmt.Errorf("%s does not start: %w; the end of %s is:\n%s", u.name, err, s.dir.LogFile(u.logName()), s.dir.lastWords(u.logName()))
 		}
 		if time.Since(began) > stableAfter {
 			wait = firstBackoff

@@ -263,6 +263,19 @@ func TestComponentThatCannotStartEndsLab(t *testing.T) {
 	}
 }
 
+// A component in the lab's process writes to the log of the lab, so its errors name this log.
+func TestFunctionThatCannotStartNamesTheLogOfTheLab(t *testing.T) {
+	r := supervise(t, func(*rig) []component {
+		return []component{{
+			name: "inside", run: func(context.Context) error { return errors.New("boom") },
+			ready: func(context.Context) error { return errors.New("not yet") },
+		}}
+	})
+	if err := r.waitResult(t); err == nil || !strings.Contains(err.Error(), r.dir.LogFile(labLog)) {
+		t.Errorf("got error %v, want one that names %s", err, r.dir.LogFile(labLog))
+	}
+}
+
 func TestFunctionComponentRestarts(t *testing.T) {
 	runs := 0 // runs do not overlap
 	r := supervise(t, func(r *rig) []component {
