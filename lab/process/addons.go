@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	_ "embed"
 	"path/filepath"
 
 	"github.com/cloudsim-dev/allinone/credprovider/node"

@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"crypto/tls"
-	_ "embed"
 	"fmt"
 	"log/slog"
 
