@@ -364,4 +364,8 @@ func TestCapacityOfRegionalDisks(t *testing.T) {
 	if n := capacity("balanced", "regional"); n != 7 {
 		t.Errorf("regional capacity of type balanced: got %d GiB, want 7", n)
 	}
+	got, err := b.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{"type": "balanced", "replication": "regional"}})
+	if n := got.GetAvailableCapacity() / gib; err != nil || n != 14 {
+		t.Errorf("regional capacity of all zones: got %d GiB, %v; want 14, because sim-1b and sim-1c store the second replicas", n, err)
+	}
 }

@@ -137,6 +137,9 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 		free += int64(freeGiB) * gib
 		largest = max(largest, min(freeGiB, t.MaxGiB))
 	}
+	if s.regional && req.GetAccessibleTopology() == nil { // the loop counts each disk once per zone
+		free = int64(freeForPairs(pools, t.Name, regions)) * gib
+	}
 	resp := &csi.GetCapacityResponse{AvailableCapacity: free}
 	if largest >= t.MinGiB {
 		resp.MaximumVolumeSize = int64Value(int64(largest) * gib)
@@ -153,6 +156,24 @@ func freeBeside(pools []cloudsim.DiskPool, pool cloudsim.DiskPool, regions map[s
 		if p.Type == pool.Type && p.Zone != pool.Zone && regions[p.Zone] == regions[pool.Zone] {
 			freeGiB = max(freeGiB, p.FreeGiB)
 		}
+	}
+	return freeGiB
+}
+
+// freeForPairs returns the total size in GiB of the regional disks of a type
+// that the pools can still store. Each disk has replicas in two zones of one
+// region. The map regions contains the region of each zone.
+func freeForPairs(pools []cloudsim.DiskPool, diskType string, regions map[string]string) (freeGiB int) {
+	sum, most := map[string]int{}, map[string]int{} // by region
+	for _, p := range pools {
+		if p.Type == diskType {
+			region := regions[p.Zone]
+			sum[region] += p.FreeGiB
+			most[region] = max(most[region], p.FreeGiB)
+		}
+	}
+	for region, all := range sum {
+		freeGiB += min(all/2, all-most[region]) // the largest zone needs the other zones for the second replicas
 	}
 	return freeGiB
 }
