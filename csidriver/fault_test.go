@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
 // injectFault applies the effect e to the calls of an operation until the
@@ -237,6 +238,24 @@ func TestHungDisk(t *testing.T) {
 		}
 	}
 	b.clear(v)
+}
+
+// TestProbeOfNodeWithoutDiskType proves that a driver with only the node service is ready without a
+// default disk type. Its token must still be valid.
+func TestProbeOfNodeWithoutDiskType(t *testing.T) {
+	b := newNodeBench(t)
+	cfg := Default()
+	cfg.Cloud, cfg.Node, cfg.Mode, cfg.DiskType = b.cloud, NodeConfig{Instance: b.vm.ID, DisksDir: b.dir}, ModeNode, ""
+	i := &identity{cfg: cfg}
+	resp, err := i.Probe(t.Context(), &csi.ProbeRequest{})
+	if err != nil || !resp.GetReady().GetValue() {
+		t.Errorf("probe: got %v, %v; want ready", resp, err)
+	}
+	stranger := *b.cloud
+	stranger.Token = client.StaticToken("wrong")
+	i.cfg.Cloud = &stranger
+	_, err = i.Probe(t.Context(), &csi.ProbeRequest{})
+	wantCode(t, "probe with a wrong token", err, codes.FailedPrecondition)
 }
 
 // TestHungFolder proves that Probe reports "not ready" within its time limit if

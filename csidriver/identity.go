@@ -52,7 +52,7 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 const othersWithin = 3 * time.Second
 
 // Probe reports whether the driver can work. It checks that the cloud answers and accepts the
-// driver's token. On a node it also checks that the folder of the disks exists. If the driver makes
+// driver's token. For the controller it checks that the default disk type exists. On a node it also checks that the folder of the disks exists. If the driver makes
 // the loop devices itself, Probe checks that the machine can make them. The error
 // FAILED_PRECONDITION means a fault that a person must fix. The answer "not ready" means a fault
 // that may end by itself. For example, the cloud does not answer, or an access to the folder of the
@@ -70,7 +70,12 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 			return nil, status.Errorf(codes.FailedPrecondition, "the folder of the disks cannot be read: %v", err)
 		}
 	}
-	_, err := i.cfg.Cloud.GetDiskType(ctx, i.cfg.DiskType)
+	var err error
+	if i.cfg.Mode.controller() {
+		_, err = i.cfg.Cloud.GetDiskType(ctx, i.cfg.DiskType)
+	} else { // the node service needs no disk type
+		_, err = i.cfg.Cloud.WhoAmI(ctx)
+	}
 	switch code := status.Code(statusOf(err)); {
 	case err == nil:
 		return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
