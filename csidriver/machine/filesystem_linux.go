@@ -135,12 +135,19 @@ func zeroAtEnds(f *os.File) error {
 // marks the file.
 var mkfsSector = fmt.Sprintf("%-64sWEV\x82", "cloudsim: mkfs has not finished")
 
-// isMarked reports whether an earlier mkfs did not finish.
+// isMarked reports whether an earlier mkfs did not finish. It returns an error
+// if it cannot read the mark.
 func (l *Loop) isMarked(f *os.File) (bool, error) {
 	mark := make([]byte, 256)
 	if !l.managed {
 		n, err := unix.Fgetxattr(int(f.Fd()), mkfsAttribute, mark)
-		return err == nil && string(mark[:n]) == filepath.Base(f.Name()), nil
+		switch {
+		case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ENOTSUP): // format ignores ENOTSUP too
+			return false, nil
+		case err != nil:
+			return false, fmt.Errorf("read the mkfs mark of the disk: %w", err)
+		}
+		return string(mark[:n]) == filepath.Base(f.Name()), nil
 	}
 	if _, err := f.ReadAt(mark, 0); err != nil {
 		return false, err

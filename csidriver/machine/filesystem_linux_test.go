@@ -105,6 +105,22 @@ func TestMkfsOnFullFileSystem(t *testing.T) {
 	}
 }
 
+// TestUnreadableMark proves that a disk whose mark cannot be read does not count as not marked.
+func TestUnreadableMark(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "disk.img")
+	emptyDisk(t, path, 1<<20)
+	f := open(t, path)
+	if marked, err := new(Loop).isMarked(f); marked || err != nil {
+		t.Errorf("mark of a new disk: got %t, %v; want false", marked, err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := new(Loop).isMarked(f); !errors.Is(err, unix.EBADF) {
+		t.Errorf("mark of a closed file: got error %v, want EBADF", err)
+	}
+}
+
 func open(t *testing.T, path string) *os.File {
 	t.Helper()
 	f, err := os.Open(path)
