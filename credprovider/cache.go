@@ -127,10 +127,13 @@ func writeCache(path string, cred credential) error {
 		return err
 	}
 	_, err = f.Write(raw)
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return os.Rename(f.Name(), path)
+	return nil
 }
 
 // lockEvery is the time between two attempts to get the lock. lockFile does not

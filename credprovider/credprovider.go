@@ -231,10 +231,10 @@ func readRequest(ctx context.Context, stdin io.Reader) (req kubeletRequest, err 
 		return req, fault(CodeInput, "no request arrived on standard input in time")
 	case r := <-done:
 		switch {
-		case errors.Is(r.err, io.EOF):
-			return req, fault(CodeInput, "standard input is empty: want a %s of the kubelet", requestKind)
 		case r.err != nil && in.N <= 0:
 			return req, fault(CodeInput, "the request is larger than %d bytes", maxRequest)
+		case errors.Is(r.err, io.EOF):
+			return req, fault(CodeInput, "standard input is empty: want a %s of the kubelet", requestKind)
 		case r.err != nil:
 			return req, fault(CodeInput, "the request is not valid JSON")
 		}

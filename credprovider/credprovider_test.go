@@ -162,6 +162,36 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// The error for too many blanks does not say that standard input is empty.
+func TestBlanks(t *testing.T) {
+	_, cfg := node(t)
+	_, err := run(t, cfg, strings.NewReader(strings.Repeat(" ", 2<<20)))
+	if err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("got error %v, want one about the size", err)
+	}
+}
+
+// If the plugin cannot replace a file of the cache, it leaves no temporary file.
+func TestFailedRenameLeavesNoFile(t *testing.T) {
+	_, cfg := node(t)
+	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
+	for range 2 {
+		if _, err := run(t, cfg, strings.NewReader(ask(host+"/a", ""))); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(cfg.CacheDir, "*.json"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("got the files %v, %v; want one", files, err)
+		}
+		if err := errors.Join(os.RemoveAll(files[0]), os.Mkdir(files[0], 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(cfg.CacheDir, ".new-*")); err != nil || len(left) > 0 {
+		t.Errorf("temporary files stay: %v, %v", left, err)
+	}
+}
+
 // The plugin answers even if the kubelet never closes standard input.
 func TestStandardInputThatNeverEnds(t *testing.T) {
 	_, cfg := node(t)
