@@ -53,7 +53,7 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 	c := &caller{server: s, stream: stream, spoke: make(chan struct{})}
 	ask, err := c.awaitDial()
 	if err != nil {
-		return err
+		return wire.EndOf(err)
 	}
 	ctx, span := s.trace(stream.Context(), GRPC, ask.Address)
 	l, err := c.connectTarget(ctx, ask)
@@ -97,12 +97,13 @@ func (c *caller) settle() {
 
 // awaitDial waits for the client's DIAL_REQ. If a CLOSE_REQ arrives before the DIAL_REQ, awaitDial
 // answers the CLOSE_REQ with an error. If a DIAL_CLS arrives before the DIAL_REQ, awaitDial
-// returns an error. It ignores all other packets before the DIAL_REQ.
+// returns an error. It ignores all other packets before the DIAL_REQ. If the client ends the stream
+// before the DIAL_REQ, awaitDial returns io.EOF.
 func (c *caller) awaitDial() (*wire.Packet, error) {
 	for {
 		p, err := c.read()
 		if err != nil {
-			return nil, wire.EndOf(err)
+			return nil, err
 		}
 		switch p.Type {
 		case client.PacketType_DIAL_REQ:

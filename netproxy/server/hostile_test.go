@@ -545,3 +545,17 @@ func openFiles(t *testing.T) int {
 	}
 	return len(all)
 }
+
+// A client that ends its stream without a dial does not end the process of the server.
+func TestStreamWithoutDial(t *testing.T) {
+	b := newBench(t)
+	b.agent("one")
+	s, _ := rawStream(t, "unix://"+b.grpc, "/ProxyService/Proxy")
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RecvMsg(&client.Packet{}); !errors.Is(err, io.EOF) {
+		t.Errorf("end of a stream without a dial: got error %v, want EOF", err)
+	}
+	roundTrip(t, mustDial(t, dialer{"grpc", b.dialGRPC}, target(t, echo)), "still here")
+}
