@@ -42,6 +42,9 @@ func ParseStrategies(text string) ([]Strategy, error) {
 		if !slices.Contains(Strategies, s) {
 			return nil, fmt.Errorf("strategy must be one of %v, got %q", Strategies, name)
 		}
+		if slices.Contains(all, s) {
+			return nil, fmt.Errorf("the strategy %s must not be given twice", s)
+		}
 		all = append(all, s)
 	}
 	return all, nil

@@ -100,3 +100,9 @@ func TestZoneStrategyNeedsZone(t *testing.T) {
 		t.Errorf("configuration with a zone: got error %v, want other errors than %q", err, want)
 	}
 }
+
+func TestStrategyTwice(t *testing.T) {
+	if all, err := server.ParseStrategies("default,zone,default"); err == nil {
+		t.Errorf("the same strategy twice: got %v, want an error", all)
+	}
+}
