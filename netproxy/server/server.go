@@ -278,9 +278,8 @@ func (l keepAliveListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3})
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
+	// An error here concerns only this connection, for example because the client has already reset
+	// the connection. The next read then fails. An error of Accept would end the server.
+	_ = c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3})
 	return c, nil
 }
