@@ -21,9 +21,9 @@ import (
 // is deleting the load balancer, UpdateLoadBalancer changes nothing. If the
 // load balancer does not exist, UpdateLoadBalancer returns an error. The
 // framework ignores this error if GetLoadBalancer also does not find the load
-// balancer. UpdateLoadBalancer also returns an error if the Service uses a
-// shared load balancer that its annotation no longer names, or if the Service
-// uses a shared load balancer and selects nodes.
+// balancer. UpdateLoadBalancer also returns an error if the annotation of the
+// Service no longer names the shared load balancer that the Service uses. A
+// Service that uses a shared load balancer must not select nodes.
 //
 // When a node joins, the framework calls UpdateLoadBalancer for every Service.
 // To save a call, UpdateLoadBalancer reads the load balancer from the mirror if
