@@ -233,8 +233,8 @@ var differs = []string{
 }
 
 // TestSharedVersions proves that kube and netproxy/interop require the same versions of modules as
-// allinone, except for the modules in differs. With two versions of a module, Go must compile two
-// copies of each package of Kubernetes that uses the module.
+// allinone. The modules in the variable differs are exceptions. With two versions of a module, Go
+// must compile two copies of each package of Kubernetes that uses the module.
 func TestSharedVersions(t *testing.T) {
 	versions := func(file string) map[string]string {
 		out, err := exec.Command("go", "mod", "edit", "-json", file).Output()

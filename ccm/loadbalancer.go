@@ -174,8 +174,8 @@ func (b *loadBalancers) releaseBalancer(ctx context.Context, lb cloudsim.LoadBal
 			return err
 		}
 		defer release()
-		// Another Service may have joined lb before this goroutine got the
-		// slot. The revision in the cloud is then newer than lb.Revision.
+		// Another Service may have joined lb before lockShared returned. The
+		// revision in the cloud is then newer than lb.Revision.
 		now, err := b.api.GetLoadBalancer(ctx, lb.ID)
 		if err != nil {
 			return err

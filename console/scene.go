@@ -91,7 +91,7 @@ func deflate(text []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// encodeFor returns the line that contains f, in the encoding e.
+// encodeFor returns f as a line of the stream, in the encoding e.
 func (f *frame) encodeFor(e encoding) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -47,8 +47,9 @@ type Session struct {
 	Token string `json:"token"`
 }
 
-// codeStore contains the session of each unused code of a console link. A code works once. The key
-// of the map is the SHA-256 of the code, so codeStore does not store the codes.
+// codeStore maps each unused code to the session that a user of the code gets. A code is a part of
+// a console link, and works once. The key of the map is the SHA-256 of the code, so codeStore does
+// not store the codes.
 type codeStore struct {
 	mu    sync.Mutex
 	open  map[[32]byte]pending

@@ -64,8 +64,8 @@ type Config struct {
 	// API, disks and health checks.
 	MaxOpen int
 	// PublishedBind is the address of this machine at which the data plane opens published ports.
-	// If PublishedBind is empty, the data plane opens each published port at its
-	// cloudsim.PublishedPort.Host.
+	// If PublishedBind is empty, the data plane uses the field Host of each published port as the
+	// address.
 	PublishedBind string
 	// Claim are ranges of addresses. Run adds routes that make these addresses local addresses of
 	// this machine, and deletes the routes before it returns. The routes need Linux and

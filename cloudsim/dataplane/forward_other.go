@@ -179,7 +179,7 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 
 var errIdle = errors.New("idle for too long")
 
-// idleChecks is the number of checks during the idle timeout. With a timeout of more than 40 s,
+// idleChecks is the number of checks during an idle timeout of at most 40 s. With a longer timeout,
 // there are more checks, and the time between two checks is 10 s. A connection is idle if the
 // checks find no activity for the whole timeout. Each check adds only the planned interval to the
 // idle time, even if the process was stopped for a longer time.

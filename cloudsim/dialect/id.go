@@ -32,7 +32,7 @@ func ID[S ~string](prefix string, n int64) S {
 var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 
 // NameLabel is the label that stores the name that a client of the dialect gave to a resource. A
-// resource has this label only if this cloud does not allow this name.
+// resource has this label only if the name is not a valid name in cloudsim.
 const NameLabel = LabelPrefix + "name"
 
 // Name returns the name of a resource in this cloud. The name in the other cloud is foreignName. If

@@ -253,8 +253,8 @@ func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 }
 
 // TestHoldOfCopies creates a hold while the data plane copies the data of new disks and snapshots.
-// The hold keeps the creation of these disks and snapshots unfinished. A restart without a data
-// plane does not end the held work.
+// The hold keeps the creation of these disks and snapshots unfinished, also after a restart of the
+// cloud without a data plane.
 func TestHoldOfCopies(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, instant, withDiskData)

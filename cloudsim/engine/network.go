@@ -98,7 +98,7 @@ func wholeNetworkSpec(s cloudsim.NetworkSpec) cloudsim.NetworkSpec {
 
 // checkOverlap returns Conflict if a range of n overlaps a range of another network or of load
 // balancers. All networks and load balancers have their addresses on the same machine, so their
-// ranges must not overlap. Only default networks may have identical ranges.
+// ranges must not overlap. There is one exception: default networks may have identical ranges.
 func (e *Engine) checkOverlap(tx *store.Tx, n cloudsim.Network) error {
 	if err := e.checkReserved(n); err != nil {
 		return err

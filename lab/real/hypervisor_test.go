@@ -79,8 +79,9 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// Run can fail before the hypervisor has taken over the machines of an earlier run. Run then ends
-// these machines only if the context has ended.
+// The method Run can fail before the hypervisor has taken over the machines that an earlier
+// hypervisor started. Run ends these machines if its context has ended. Otherwise the machines
+// continue to run.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

@@ -77,8 +77,8 @@ func (k *manager) handleSnapshot(ctx context.Context, e cloudsim.Event) error {
 }
 
 // handleGroup starts to copy the disks of a pending snapshot group. The event of the group comes
-// after the events of its members. So k.members already contains all members of the group. For any
-// other event of a group, handleGroup forgets the members.
+// after the events of its members. So k.members already contains all members of the group. If the
+// group is deleted or no longer pending, handleGroup forgets its members.
 func (k *manager) handleGroup(ctx context.Context, e cloudsim.Event) error {
 	var g cloudsim.SnapshotGroup
 	if err := json.Unmarshal(e.Object, &g); err != nil {

@@ -294,9 +294,10 @@ func inRegionOf(q *query) func(cloudsim.Instance) bool {
 }
 
 // instancesWithTerminated returns a copy of the package's variable named instances. In this copy,
-// the function get also finds terminated instances. So a call with ids returns terminated
-// instances, but a call without ids does not. EC2 shows a terminated instance for about an hour.
-// This dialect shows it until the cloud deletes the event of the termination from its journal.
+// the function get also finds terminated instances. The dialect uses get only for calls with ids,
+// so calls without ids return no terminated instances. EC2 shows a terminated instance for about an
+// hour. This dialect shows it until the cloud deletes the event of the termination from its
+// journal.
 func instancesWithTerminated() kind[cloudsim.Instance, cloudsim.InstanceID] {
 	k := instances
 	k.get = func(c *client.Client, ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) { //nolint:revive // the order of a method expression

@@ -139,8 +139,8 @@ func tagResource(q *query, id string, dryRun bool, changeLabels func(labels map[
 }
 
 // tagOne changes the tags of the resource with the given id. The parameters k and isVisible are the
-// same as in readByIDs, and the other parameters are the same as in tagResource. The function update
-// writes the new labels of the resource.
+// same as in readByIDs. The function update writes the new labels of the resource. The other
+// parameters are the same as in tagResource.
 func tagOne[T any, I ~string](q *query, k kind[T, I], id string, isVisible func(T) bool, dryRun bool, changeLabels func(labels map[string]string), update func(T, map[string]string) error) error {
 	all, err := readByIDs(q, k, []string{id}, isVisible)
 	if err != nil || dryRun {

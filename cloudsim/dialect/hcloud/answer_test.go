@@ -35,8 +35,8 @@ func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall strin
 
 // For one call of a client, the dialect makes several calls to the cloud.
 // TestPartlyThrottledCallSucceeds proves that the client's call succeeds although a rate limit
-// refuses some of these calls to the cloud. Hetzner's client repeats a call that fails with the
-// code rate_limit_exceeded. So a creation that fails with this code must leave no resource.
+// refuses some of these calls to the cloud. If the client's call fails nevertheless, it leaves no
+// resource, because Hetzner's client then repeats the call.
 func TestPartlyThrottledCallSucceeds(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))

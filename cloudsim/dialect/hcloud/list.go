@@ -250,8 +250,9 @@ func (q query) meta(n int, hasMore bool) meta {
 // cloud.
 //
 // An entry is correct only for a client that has just read the previous page. If a client deletes a
-// resource on an earlier page, the following pages begin after other ids. Then the entry is wrong
-// for other clients. So a call uses each entry at most once, and an entry expires.
+// resource on an earlier page, the following pages begin after other ids. Then the entries are
+// wrong for clients that read these pages later. So the dialect uses each entry for at most one
+// call, and only for the duration cursorsFor.
 type pageCursors struct {
 	mu    sync.Mutex
 	after map[[sha256.Size]byte]pageCursor
