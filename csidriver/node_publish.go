@@ -75,7 +75,7 @@ func publish(l *machine.Loop, volume, staged, target string, u use, readOnly boo
 		return err
 	}
 	if have != nil {
-		return samePublish(*have, *from, readOnly, options)
+		return samePublish(*have, *from, readOnly)
 	}
 	if u.block {
 		if err := guard(l, from.Path, target, readOnly); err != nil {
@@ -116,28 +116,13 @@ func guard(l *machine.Loop, staged, target string, readOnly bool) error {
 }
 
 // samePublish returns nil if the mount at the target has the requested access
-// type, read-only mode and mount flags. The CSI specification requires
-// ALREADY_EXISTS for another volume_capability.
-func samePublish(have, staged machine.Mount, readOnly bool, options []string) error {
+// type and read-only mode. It does not compare other mount flags.
+func samePublish(have, staged machine.Mount, readOnly bool) error {
 	if have.IsDevice() != staged.IsDevice() {
 		return status.Error(codes.AlreadyExists, "the volume is already published at the target with the other access type (block or mount)")
 	}
 	if have.ReadOnly() != (readOnly || staged.ReadOnly()) {
 		return status.Errorf(codes.AlreadyExists, "the volume is already published at the target with read-only %t", have.ReadOnly())
-	}
-	if have.IsDevice() {
-		return nil
-	}
-	at, err := machine.At(have.Path) // have and staged do not contain all options
-	from, err2 := machine.At(staged.Path)
-	if err := errors.Join(err, err2); err != nil {
-		return err
-	}
-	if len(at) == 0 || len(from) == 0 {
-		return status.Error(codes.Aborted, "the volume was unmounted during this call: repeat the call")
-	}
-	if now := at[len(at)-1]; !now.BoundWith(from[len(from)-1], options) {
-		return status.Errorf(codes.AlreadyExists, "the volume is already published at the target with the mount flags %v, not with %v", now.Options, options)
 	}
 	return nil
 }

@@ -106,25 +106,6 @@ func (m Mount) MountedWith(options []string) bool {
 	return true
 }
 
-// boundOptions lists options of a single mount that the kernel always shows.
-var boundOptions = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime"}
-
-// BoundWith reports whether m has the options of a bind mount that Bind makes
-// of source with these options. It does not compare ro. It ignores options that
-// are not in boundOptions.
-func (m Mount) BoundWith(source Mount, options []string) bool {
-	for _, o := range boundOptions {
-		want := slices.Contains(options, o) || slices.Contains(source.Options, o)
-		if o == "noatime" && slices.Contains(options, "strictatime") {
-			want = false
-		}
-		if slices.Contains(m.Options, o) != want {
-			return false
-		}
-	}
-	return true
-}
-
 // otherNumber reports whether o has the form KEY=NUMBER and mountOptions
 // contains this key with another number.
 func otherNumber(mountOptions []string, o string) bool {
