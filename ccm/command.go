@@ -208,8 +208,8 @@ func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 // this gate, upstream compares them only after a change of a Node and at each resync. If the
 // creation of a route failed, or if a person deleted a route, upstream creates the route only after
 // the next comparison. Upstream's default resync period is 12 to 24 hours. At a resync, the route
-// controller makes a call to the cloud, which lists the routes. The pod follower makes a call for
-// each Service with pods as targets. The other controllers compare only objects in their caches.
+// controller makes a call to the cloud, which lists the routes. The other controllers compare only
+// objects in their caches.
 const routeResync = time.Minute
 
 // setResync sets the minimum resync period to routeResync if the feature gate of KEP-5237 is

@@ -43,23 +43,23 @@ type leaseReleaser struct {
 // caller must call setIdentity when this process begins to lead. If a read fails, setIdentity tries
 // again until leaseDeadline. If all calls of setIdentity fail, releaseAll releases no Lease.
 func (l *leaseReleaser) setIdentity() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.self != "" {
-		return
-	}
+	var self string
 	var failed error // the error of the last read
 	err := wait.PollUntilContextTimeout(context.Background(), leaseRetry, leaseDeadline, true, func(ctx context.Context) (bool, error) {
 		lease, err := l.api.Get(ctx, l.main, metav1.GetOptions{})
 		if failed = err; err != nil || lease.Spec.HolderIdentity == nil {
 			return false, nil //nolint:nilerr // the next read may succeed
 		}
-		l.self = *lease.Spec.HolderIdentity
+		self = *lease.Spec.HolderIdentity
 		return true, nil
 	})
 	if err != nil {
 		l.log.Warn("the Lease cannot be read, so it will not be released when this process stops", "lease", l.main, "err", errors.Join(err, failed))
+		return
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.self = self
 }
 
 // releaseAll releases all Leases of this process. The process must exit

@@ -32,8 +32,11 @@ func TestLeaseIsReleasedAfterFailedRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		l, err := api.Get(t.Context(), "main", metav1.GetOptions{})
-		if err != nil || *l.Spec.HolderIdentity != "" {
-			t.Errorf("Lease: got holder %q, error %v; want no holder", *l.Spec.HolderIdentity, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holder := *l.Spec.HolderIdentity; holder != "" {
+			t.Errorf("Lease: got holder %q, want no holder", holder)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
@@ -51,12 +52,12 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 // probeWithin, the time limit of /readyz.
 const othersWithin = 3 * time.Second
 
-// Probe reports whether the driver can work. It checks that the cloud answers and accepts the
-// driver's token. For the controller it checks that the default disk type exists. On a node it also checks that the folder of the disks exists. If the driver makes
-// the loop devices itself, Probe checks that the machine can make them. The error
-// FAILED_PRECONDITION means a fault that a person must fix. The answer "not ready" means a fault
-// that may end by itself. For example, the cloud does not answer, or an access to the folder of the
-// disks hangs.
+// Probe reports whether the driver can work. For the controller, Probe checks that the cloud has
+// the default disk type. On a node, Probe checks that the driver may list instances, and that the
+// folder of the disks exists. If the driver makes the loop devices itself, Probe also checks that
+// the machine can make them. The error FAILED_PRECONDITION means a fault that a person must fix.
+// The answer "not ready" means a fault that may end by itself. For example, the cloud does not
+// answer, or an access to the folder of the disks hangs.
 func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, othersWithin)
 	defer cancel()
@@ -74,7 +75,7 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 	if i.cfg.Mode.controller() {
 		_, err = i.cfg.Cloud.GetDiskType(ctx, i.cfg.DiskType)
 	} else { // the node service needs no disk type
-		_, err = i.cfg.Cloud.WhoAmI(ctx)
+		_, err = i.cfg.Cloud.ListInstances(ctx, cloudsim.ListOptions{Limit: 1})
 	}
 	switch code := status.Code(statusOf(err)); {
 	case err == nil:

@@ -159,7 +159,7 @@ func TestWriterCannotLeaveItsNetworks(t *testing.T) {
 		"pods in the host's network":               {network("10.60.0.0/16", "", cloudsim.PodRanges{IPv4: "192.168.1.0/24"}), cloudsim.Conflict},
 		"reservation: 10.0.0.0/8":                  {network("10.128.0.0/9", "", cloudsim.PodRanges{}), cloudsim.Exhausted},
 		"reservation: by pods":                     {network("10.60.0.0/16", "", cloudsim.PodRanges{IPv4: "10.128.0.0/9"}), cloudsim.Exhausted},
-		"reservation: by pods, later":              {pods(cloudsim.PodRanges{IPv4: "10.128.0.0/9"}), cloudsim.Conflict}, // an instance uses pod ranges
+		"reservation: by pods, later":              {pods(cloudsim.PodRanges{IPv4: "10.128.0.0/9"}), cloudsim.Invalid}, // the configuration sets the pod ranges
 		"reservation: fd00::/8":                    {network("10.60.0.0/16", "fd00::/8", cloudsim.PodRanges{}), cloudsim.Invalid},
 		"routes: to everything":                    {route("0.0.0.0/0"), cloudsim.Invalid},
 		"routes: to a half of everything":          {route("128.0.0.0/1"), cloudsim.Invalid},

@@ -196,7 +196,9 @@ func (e *Engine) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (clou
 
 // UpdateNetwork replaces the labels and the spec of a network. It returns Stale if rev is neither 0
 // nor the network's revision. It returns Conflict if the request changes pod ranges that instances
-// use. It checks new pod ranges like CreateNetwork. A request that changes nothing begins no work.
+// use. It returns Invalid if the request changes the pod ranges of a default network, and the
+// configuration sets these ranges. It checks new pod ranges like CreateNetwork. A request that
+// changes nothing begins no work.
 func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req cloudsim.UpdateNetwork, rev uint64) (n cloudsim.Network, err error) {
 	if err := req.Validate(); err != nil {
 		return n, err
@@ -217,7 +219,7 @@ func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req c
 		}
 		if n.PodRanges != spec.PodRanges {
 			if n.Default && e.cfg.Pods != (cloudsim.PodRanges{}) {
-				return cloudsim.InvalidField("podRanges", fmt.Sprintf("cannot change, because the configuration of the cloud sets the pod ranges of default networks: send the pod ranges of network %s, or create another network", id))
+				return cloudsim.InvalidField("podRanges", fmt.Sprintf("cannot change for the default network %s, because --pod-range of 'allinone cloudsim' sets them: change this flag, or create another network", id))
 			}
 			if err := podRangesFree(tx, n); err != nil {
 				return err

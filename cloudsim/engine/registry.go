@@ -252,8 +252,8 @@ var ErrRegistryScope = errors.New("the bearer token has no permission for this c
 
 // AllowRegistry checks an action of caller c and returns the repository of the action. It returns
 // Denied if the caller's present roles or password do not permit the action. In this case, a new
-// bearer token would not permit the action either. Otherwise it returns ErrRegistryScope if the
-// bearer token does not include the action, and then NotFound if the repository does not exist.
+// bearer token would not permit the action either. Otherwise it returns NotFound if the repository
+// does not exist, and then ErrRegistryScope if the bearer token does not include the action.
 func (im *imageManager) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		if c.claims.Refused != "" {

@@ -71,10 +71,11 @@ func (a *api) middleware(next http.Handler) http.Handler {
 		defer func() {
 			p := recover()
 			cause, _ := p.(error)
-			dropped, wrote := errors.Is(cause, http.ErrAbortHandler), rec.status != 0
-			if p != nil && !dropped {
+			isAbort := errors.Is(cause, http.ErrAbortHandler)
+			dropped := isAbort || p != nil && rec.status != 0 // the client gets no complete reply
+			if p != nil && !isAbort {
 				a.log.ErrorContext(r.Context(), "panic", "requestId", x.requestID, "panic", p, "stack", string(debug.Stack()))
-				if !wrote {
+				if !dropped {
 					a.refuse(rec, r, fmt.Errorf("panic: %v", p))
 				}
 			}
@@ -83,7 +84,7 @@ func (a *api) middleware(next http.Handler) http.Handler {
 			a.recordCall(x, rec, dropped, took)
 			a.logRequest(r, x, rec.status, took)
 			endSpan(span, r, x, rec.status)
-			if dropped || p != nil && wrote {
+			if dropped {
 				panic(http.ErrAbortHandler) //nolint:forbidigo // net/http then closes the connection without a log line
 			}
 		}()

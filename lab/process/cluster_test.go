@@ -102,7 +102,7 @@ func startCluster(t *testing.T) *cluster {
 			done <- err
 			t.Fatal(err)
 		case <-time.After(time.Minute):
-			t.Fatalf("%s is not ready; its log ends:\n%s", u.name, p.dir.lastWords(u.name))
+			t.Fatalf("%s is not ready; its log ends:\n%s", u.name, p.dir.lastWords(u.logName()))
 		}
 	}
 	t.Logf("all components are ready after %s", time.Since(began))

@@ -34,7 +34,8 @@ const (
 // Strategies contains all strategies.
 var Strategies = []Strategy{ByHost, ByCIDR, ByZone, ByDefaultRoute, ByLoad, ByDefault}
 
-// ParseStrategies parses a list of strategies that are separated by commas.
+// ParseStrategies parses a list of strategies that are separated by commas. It ignores repeated
+// strategies.
 func ParseStrategies(text string) ([]Strategy, error) {
 	var all []Strategy
 	for name := range strings.SplitSeq(text, ",") {
@@ -42,10 +43,9 @@ func ParseStrategies(text string) ([]Strategy, error) {
 		if !slices.Contains(Strategies, s) {
 			return nil, fmt.Errorf("strategy must be one of %v, got %q", Strategies, name)
 		}
-		if slices.Contains(all, s) {
-			return nil, fmt.Errorf("the strategy %s must not be given twice", s)
+		if !slices.Contains(all, s) { // a repeated strategy selects no other agent
+			all = append(all, s)
 		}
-		all = append(all, s)
 	}
 	return all, nil
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,8 +102,11 @@ func TestZoneStrategyNeedsZone(t *testing.T) {
 	}
 }
 
+// TestStrategyTwice proves that the server ignores a repeated strategy. Otherwise two metrics would
+// have the same labels, and each scrape would fail.
 func TestStrategyTwice(t *testing.T) {
-	if all, err := server.ParseStrategies("default,zone,default"); err == nil {
-		t.Errorf("the same strategy twice: got %v, want an error", all)
+	all, err := server.ParseStrategies("default,zone,default")
+	if want := []server.Strategy{server.ByDefault, server.ByZone}; err != nil || !slices.Equal(all, want) {
+		t.Errorf("got %v, error %v; want %v", all, err, want)
 	}
 }

@@ -100,7 +100,7 @@ func findNetworkLoadBalancer(q *query, wanted string) (cloudsim.LoadBalancer, er
 	}
 	l, err := q.Cloud.GetLoadBalancer(q.Context(), id)
 	if errors.Is(err, cloudsim.NotFound) || err == nil && (!isNetwork(q.region())(l) || loadBalancerARN(l) != wanted) {
-		return cloudsim.LoadBalancer{}, errNoLoadBalancer(wanted)
+		return l, errNoLoadBalancer(wanted)
 	}
 	return l, err
 }
@@ -219,9 +219,7 @@ func deleteNetworkLoadBalancer(q *query) (any, error) {
 	}
 	l, err := findNetworkLoadBalancer(q, wanted)
 	if failureOf(err).Code == "LoadBalancerNotFound" {
-		// AWS deletes a load balancer that does not exist without an error. An earlier call may
-		// have deleted the load balancer, but not the records of its listeners.
-		return emptyAnswer(q), deleteListenersOf(q, l.ID)
+		return emptyAnswer(q), nil // AWS deletes a load balancer that does not exist without an error
 	}
 	if err != nil {
 		return nil, err
@@ -232,16 +230,11 @@ func deleteNetworkLoadBalancer(q *query) (any, error) {
 	if _, err := q.Cloud.DeleteLoadBalancer(q.Context(), l.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
 		return nil, err
 	}
-	return emptyAnswer(q), deleteListenersOf(q, l.ID)
-}
-
-// deleteListenersOf deletes the records of the listeners of the load balancer with the given id.
-func deleteListenersOf(q *query, id cloudsim.LoadBalancerID) error {
 	all, err := listObjects[listenerDocument](q, listenerRecords)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return deleteListenerRecords(q, all, func(li networkListener) bool { return li.Doc.LoadBalancer == id })
+	return emptyAnswer(q), deleteListenerRecords(q, all, func(li networkListener) bool { return li.Doc.LoadBalancer == l.ID })
 }
 
 // decodeMarkerPage returns the page of a list that the parameters PageSize and Marker select.

@@ -111,7 +111,8 @@ func newUpdateNetworkCommand(c *cli.Connection) *cobra.Command {
 		Use: "update NAME", Short: "Change the settings of a network",
 		Long: `Change the settings of a network. Settings without a flag stay unchanged. --pod-range
 replaces the pod ranges, and '--pod-range=' removes them. Pod ranges can change only
-while no instance has a part of them.`,
+while no instance has a part of them. If 'allinone cloudsim' has the flag --pod-range,
+the pod ranges of the default network cannot change.`,
 		Example: `  allinone cloud networks update default --pod-range 10.244.0.0/16 --pod-mask 24
   allinone cloud networks update shop --max-routes 200 --label team=shop --remove-label old`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: inOrder(completeNames(c, networks)),
