@@ -71,10 +71,11 @@ type Config struct {
 	// this machine, and deletes the routes before it returns. The routes need Linux and
 	// CAP_NET_ADMIN. Without these, Run only logs warnings.
 	Claim []netip.Prefix
-	// ShowClients makes targets see a client's own IPv4 address instead of this machine's address.
-	// It needs Linux and CAP_NET_ADMIN. The caller must configure the network to route the targets'
-	// answers back to this machine. The destination address of these answers is the client's
-	// address. The caller must also configure this machine to accept such answers.
+	// ShowClients makes targets with an IPv4 address see a client's own IPv4 address instead of
+	// this machine's address. It needs Linux and CAP_NET_ADMIN. The caller must configure the
+	// network to route the targets' answers back to this machine. The destination address of these
+	// answers is the client's address. The caller must also configure this machine to accept such
+	// answers.
 	//
 	// HideClients are ranges of clients for which ShowClients has no effect, in addition to
 	// loopback addresses. If the targets' answers to a client do not pass through this machine,
