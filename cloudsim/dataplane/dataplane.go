@@ -263,9 +263,10 @@ func (p *plane) applyMachine(ctx context.Context, id cloudsim.InstanceID, m mach
 	}
 }
 
-// putLoadBalancer applies the present state of a load balancer. It stops the balancer if the load
-// balancer is neither active nor updating. Otherwise it starts or changes the balancer. It ignores
-// lb if the balancer has already received a newer revision.
+// putLoadBalancer applies the present state of a load balancer to its balancer in the data plane.
+// If the state is active or updating, putLoadBalancer starts or changes the balancer. In all other
+// states, it stops the balancer. It ignores lb if the balancer has already received a newer
+// revision.
 func (p *plane) putLoadBalancer(ctx context.Context, lb cloudsim.LoadBalancer) {
 	b := p.balancers[lb.ID]
 	if b != nil && lb.Revision < b.revision {

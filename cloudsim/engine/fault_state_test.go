@@ -298,8 +298,8 @@ func TestStaleReadAfterALoad(t *testing.T) {
 	})
 }
 
-// TestStaleListOfAProject proves that a stale list of tokens contains the tokens of the call's
-// project, and no tokens without a project.
+// TestStaleListOfAProject proves that a stale list of tokens contains only the tokens of the call's
+// project. Tokens that belong to no project are not in the list.
 func TestStaleListOfAProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

@@ -115,9 +115,9 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 }
 
 // fullDiskError returns Unavailable if a write failed because of a full disk, a disk quota or a
-// limit of the file size. Otherwise it returns err. An import writes a copy of the file while
-// statefile.Reader reads it. Reader converts each error to Invalid. So without fullDiskError, an
-// import to a full disk would return Invalid.
+// limit of the file size. Otherwise it returns err. During an import, statefile.Reader reads the
+// uploaded state, and also writes a copy of it to a file. Reader converts each error to Invalid. So
+// without fullDiskError, an import to a full disk would return Invalid.
 func fullDiskError(err error) error {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(err, full) {

@@ -211,8 +211,9 @@ func TestFlippedByteInFile(t *testing.T) {
 	}
 }
 
-// TestRevisionsAfterReplace proves that the revision of Replace is greater than all revisions in
-// the journals of both stores. Epoch returns this revision. The next event has the next revision.
+// TestRevisionsAfterReplace proves that Replace has a revision that is greater than all revisions
+// in the journals of the old store and of the new store. Epoch returns this revision. The next
+// event has the next revision.
 func TestRevisionsAfterReplace(t *testing.T) {
 	for name, n := range map[string]struct{ own, other int }{"own journal is ahead": {9, 3}, "other journal is ahead": {3, 9}} {
 		t.Run(name, func(t *testing.T) {

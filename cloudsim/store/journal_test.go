@@ -21,9 +21,9 @@ var hosts = Table[cloudsim.Project]{
 	Index: map[string]func(*cloudsim.Project) []string{"name": func(p *cloudsim.Project) []string { return []string{p.Name} }},
 }
 
-// TestEventIsReadAsWritten proves that Since returns events exactly as the store has written them,
-// with all kinds of characters. An event also contains the machine's time if the cloud's clock
-// shows another time.
+// TestEventIsReadAsWritten proves that the method Since returns events exactly as the store has
+// written them, even with unusual characters. An event also contains the machine's time if the
+// cloud's clock shows another time.
 func TestEventIsReadAsWritten(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {

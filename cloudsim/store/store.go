@@ -348,9 +348,9 @@ func (s *Store) finish(btx *bolt.Tx) (err error) {
 	return btx.Commit()
 }
 
-// diskFull reports whether a write failed because the disk is full or the file is too large. Such a
-// write loses no data. A failed sync may have lost pages, so diskFull returns false for a failed
-// sync, even if its reason is a full disk.
+// diskFull reports whether a write failed because the disk is full or the file is too large. After
+// such a failed write, the caller can continue, because no data is lost. A failed sync may have
+// lost pages, so diskFull returns false for every failed sync.
 func diskFull(err error) bool {
 	write, ok := errors.AsType[*os.PathError](err)
 	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))

@@ -60,9 +60,8 @@ type machineDevices struct {
 type device struct {
 	number int
 	// spareLoop is the number of a second loop device, which the kubelet needs for a raw block
-	// volume. The kubelet makes the first device the backing file of the second device, so that
-	// the first device stays in use. If a restarted hypervisor does not know the number,
-	// spareLoop is 0.
+	// volume. The kubelet attaches the second device to the device of the disk, so that the device
+	// of the disk stays in use. If a restarted hypervisor does not know the number, spareLoop is 0.
 	spareLoop int
 	readOnly  bool
 	shown     bool // whether the machine has the device nodes and links

@@ -51,8 +51,8 @@ func (w *world) policies(t *testing.T) string {
 	return strings.Join(all, " ")
 }
 
-// proxied describes the listeners of the load balancer shop in this cloud, for example "80 443:v1".
-// In this example, the listener with the port 443 sends PROXY headers of the version v1.
+// proxied describes the listeners of the load balancer "shop" in this cloud, for example "80
+// 443:v1". In this example, the listener with the port 443 sends PROXY headers of the version v1.
 func (w *world) proxied(t *testing.T) string {
 	t.Helper()
 	var all []string

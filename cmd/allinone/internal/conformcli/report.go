@@ -25,9 +25,9 @@ func (f *reportFlags) addTo(fl *pflag.FlagSet) {
 	fl.StringVar(&f.writeBaseline, "write-baseline", "", "file for the call budgets of this run, for --baseline of later runs")
 }
 
-// verdict returns an error if ctx has ended, if the report r is not complete, or if a check of the
-// level MUST failed. It also returns an error if a call budget has grown too much in comparison
-// with the baseline.
+// verdict returns an error if ctx has ended, if the report r is not complete, or if a check with
+// the level MUST has failed. It also returns an error if a call budget has grown too much in
+// comparison with the baseline.
 func (f *reportFlags) verdict(ctx context.Context, r conform.Report, baseline map[string]int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
