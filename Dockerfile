@@ -32,7 +32,7 @@ FROM source AS source-allinone
 COPY . .
 RUN make allinone
 
-# runc contains C code. The images of real nodes include Kubernetes' test server.
+# `make machine` needs all sources, and libseccomp for runc, which contains C code.
 FROM source-allinone AS source-machines
 RUN apt-get update -q && apt-get install -qy --no-install-recommends libseccomp-dev pkg-config
 RUN make machine csi

@@ -21,7 +21,7 @@ help: ## show this list
 
 build: allinone kube ## build bin/allinone and bin/kube
 
-allinone: ## build only bin/allinone, the cloud and its CLI (the first build takes about 4 minutes on two cores)
+allinone: ## build the cloud and its CLI, and bin/allinone-credprovider (the first build takes about 4 minutes on two cores)
 	@mkdir -p $(BIN)
 	@hack/with-progress $(BIN)/allinone $(GO) $(BUILD) -ldflags '$(ALLINONE_LD)' -o $(BIN)/ ./cmd/allinone
 	@CGO_ENABLED=0 $(GO) $(BUILD) -ldflags '-s -w' -o $(BIN)/ ./cmd/allinone-credprovider
@@ -123,7 +123,7 @@ vm-test: build machine csi vm ## run tests that need cgroup v2, SELinux and all 
 release: ## build the archives, images and checksums of a release into bin/release (VERSION=v1.2.3)
 	@VERSION=$(VERSION) hack/release/build $(ARGS)
 
-release-test: build ## unpack the archive for this machine elsewhere, start a lab, and compare a second build
+release-test: build ## start a lab from the archive for this machine, and compare two builds of allinone
 	@VERSION=$(VERSION) hack/release/test $(ARGS)
 
 cross: ## check that allinone compiles for macOS, Windows and linux/arm64
@@ -153,15 +153,15 @@ generate: ## generate docs/reference
 generated: generate ## fail if docs/reference is stale
 	@git diff --exit-code -- docs/reference || { echo "docs/reference is stale: run make generate and commit"; exit 1; }
 
-bench: build konnectivity ## run the benchmarks, each with its limit in the same run
+bench: build konnectivity ## run all benchmarks (see docs/performance.md)
 	$(GO) test -run '^$$' -bench . -benchtime 2s ./cloudsim/... && $(GO) test -run '^$$' -bench . -benchtime 1x ./ccm && $(GO) test -run '^$$' -bench . -benchtime 3x -timeout 20m ./test/bench && $(GO) test -run '^$$' -bench . -benchtime 60x ./credprovider
 	$(GO) -C test/console test -run '^$$' -bench . -benchtime 1x -timeout 20m .
 
-check: test lint vuln generated e2e e2e-upstream ## run all CI checks except fuzz, compose-test and vm-test (as root)
+check: test lint vuln generated e2e e2e-upstream ## run all CI checks except fuzz, console-test, compose-test, vm-test and release-test (as root)
 
 clean: ## delete bin
 	rm -rf bin
 
 bench: bench-volumes
-bench-volumes: ## measure volumes, compared with loop devices and ext4 through system calls
+bench-volumes: ## run only the benchmarks of volumes (as root)
 	$(GO) test -run '^$$' -bench Volume -benchtime 9x -timeout 20m ./csidriver
