@@ -110,7 +110,7 @@ func (s *APIServer) startProgram(binDir, name string, args ...string) error {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
 	closed := make(chan struct{})
-	go func() { defer close(closed); <-ended }()
+	go func() { defer close(closed); _ = <-ended }()
 	s.programs = append(s.programs, program{p, closed})
 	return nil
 }

@@ -46,7 +46,7 @@ type Server struct {
 
 // Run answers queries until ctx ends. It returns an error only if a socket fails.
 func (s Server) Run(ctx context.Context) error {
-	defer s.UDP.Close() // for a server that does not start
+	defer func() { _ = s.UDP.Close() }() // for a server that does not start
 	defer s.TCP.Close()
 	slots := make(chan struct{}, maxQueries)
 	work, ctx := errgroup.WithContext(ctx)
