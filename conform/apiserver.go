@@ -41,10 +41,10 @@ type APIServer struct {
 	programs []program // in the order of their start
 }
 
-// program is a started process. The channel ended is closed when the process has ended.
+// program is a started process. The channel ended is closed after the process has ended.
 type program struct {
 	*exec.Cmd
-	ended <-chan struct{}
+	ended <-chan error
 }
 
 // StartAPIServer starts etcd and kube-apiserver from the folder binDir, and waits until the API
@@ -109,9 +109,7 @@ func (s *APIServer) startProgram(binDir, name string, args ...string) error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	closed := make(chan struct{})
-	go func() { defer close(closed); _ = <-ended }()
-	s.programs = append(s.programs, program{p, closed})
+	s.programs = append(s.programs, program{p, ended})
 	return nil
 }
 
@@ -188,7 +186,7 @@ func kubeconfig(config *rest.Config, token string) ([]byte, error) {
 func (s *APIServer) Stop() error {
 	for i := len(s.programs) - 1; i >= 0; i-- {
 		_ = s.programs[i].Process.Kill() // a clean stop is not necessary, because Stop deletes the data
-		<-s.programs[i].ended
+		_ = <-s.programs[i].ended        // a killed program always has an error
 	}
 	return os.RemoveAll(s.dir)
 }

@@ -5,8 +5,8 @@ import (
 	"runtime"
 )
 
-// startProcess starts p. The returned channel receives the result of p when p
-// has ended. On Linux, the kernel kills p when this process ends, even if
+// startProcess starts p. When p has ended, the returned channel receives the
+// result of p, and is then closed. On Linux, the kernel kills p when this process ends, even if
 // SIGKILL ends this process.
 func startProcess(p *exec.Cmd) (<-chan error, error) {
 	endWithThread(p)
@@ -17,6 +17,7 @@ func startProcess(p *exec.Cmd) (<-chan error, error) {
 		started <- err
 		if err == nil {
 			ended <- p.Wait()
+			close(ended)
 		}
 	}()
 	return ended, <-started
