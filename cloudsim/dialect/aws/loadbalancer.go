@@ -463,15 +463,16 @@ func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 
 // applyGroup applies the rules of the security group g to all load balancers that have this group.
 // It also updates the VPC's network load balancers without security groups; see permitTargets. The
-// caller does not have to store the rules of g before the call.
-func applyGroup(q *query, g group) error {
+// parameter unstored is nil, or this group with rules that the cloud has not stored yet. If it is
+// nil, applyGroup uses the stored rules.
+func applyGroup(q *query, g group, unstored *group) error {
 	hasGroup, inherits := usesGroup(g), hasNoGroups(g.Network)
 	users, err := listLoadBalancers(q, func(l cloudsim.LoadBalancer) bool { return hasGroup(l) || inherits(l) })
 	if err != nil {
 		return err
 	}
 	for _, l := range users {
-		if _, err := updateLoadBalancer(q, l, &g, func(*cloudsim.LoadBalancer) error { return nil }); err != nil && !errors.Is(err, cloudsim.NotFound) {
+		if _, err := updateLoadBalancer(q, l, unstored, func(*cloudsim.LoadBalancer) error { return nil }); err != nil && !errors.Is(err, cloudsim.NotFound) {
 			return err
 		}
 	}

@@ -206,16 +206,13 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 		// The second call of applyGroup computes the load balancers again. Another caller may have
 		// stored another group of the same load balancer since the first call. If storeGroup has
 		// failed, the second call restores the effect of the old rules.
-		if err = applyGroup(q, g); err != nil {
+		if err = applyGroup(q, g, &g); err != nil {
 			return nil, err
 		}
 		if _, err = storeGroup(q, g, g.Labels); errors.Is(err, cloudsim.Stale) {
 			continue
 		}
-		found, applyErr := readByIDs(q, groups, []string{id}, nil)
-		if applyErr == nil {
-			applyErr = applyGroup(q, found[0]) // if this fails, the next change of the group does the same
-		}
+		applyErr := applyGroup(q, g, nil) // if this fails, the next change of the group does the same
 		if err != nil {
 			return nil, err
 		}
