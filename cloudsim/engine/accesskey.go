@@ -40,10 +40,7 @@ func (ac *access) CreateAccessKey(ctx context.Context, req cloudsim.CreateAccess
 			return err
 		}
 		have, err := accessKeys.Named(tx, of.Project, req.Name)
-		switch {
-		case req.Name != "" && err == nil:
-			return errNameTaken(cloudsim.KindAccessKey, req.Name, string(have.ID), "a secret that the cloud cannot show again")
-		case err != nil && !errors.Is(err, cloudsim.NotFound):
+		if err := checkSecretName(cloudsim.KindAccessKey, req.Name, string(have.ID), err); err != nil {
 			return err
 		}
 		id, err := accessKeys.NextID(tx)

@@ -259,6 +259,18 @@ func errNameTaken(kind cloudsim.ResourceKind, name, id, differs string) error {
 	return cloudsim.Errorf(cloudsim.Exists, "%s %q already exists (%s), but with %s: use another name, or delete the existing %s first", noun, name, id, differs, noun)
 }
 
+// checkSecretName returns Exists if the name of a new resource with a secret is in use. A name may
+// be empty. The parameters id and err are the results of a search for the name.
+func checkSecretName(kind cloudsim.ResourceKind, name, id string, err error) error {
+	switch {
+	case errors.Is(err, cloudsim.NotFound), err == nil && name == "":
+		return nil
+	case err != nil:
+		return err
+	}
+	return errNameTaken(kind, name, id, "a secret that the cloud cannot show again")
+}
+
 var capital = regexp.MustCompile("[A-Z]")
 
 // splitCamelCase returns the words of a name in camel case, for example load balancer for

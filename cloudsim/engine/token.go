@@ -47,10 +47,7 @@ func (ac *access) CreateToken(ctx context.Context, req cloudsim.CreateToken) (t 
 			t.ExpiresAt = &until
 		}
 		have, err := tokens.Named(tx, t.Project, req.Name)
-		switch {
-		case req.Name != "" && err == nil:
-			return errNameTaken(cloudsim.KindToken, req.Name, string(have.ID), "a secret that the cloud cannot show again")
-		case err != nil && !errors.Is(err, cloudsim.NotFound):
+		if err := checkSecretName(cloudsim.KindToken, req.Name, string(have.ID), err); err != nil {
 			return err
 		}
 		return putToken(tx, &t, secret)
