@@ -156,19 +156,18 @@ type Rate struct {
 // invalid, it returns an error of kind Invalid that names these fields.
 func (r RateLimits) Validate() error {
 	var c checks
-	for _, f := range []struct {
-		field string
-		rate  Rate
-	}{{"read", r.Read}, {"write", r.Write}} {
-		field, rate := f.field, f.rate
-		switch {
-		case !(rate.PerSecond >= 0 && rate.PerSecond <= 1e6):
-			c.addf(field+".perSecond", "must be between 0 and a million, got %v", rate.PerSecond)
-		case rate.Burst < 0 || rate.Burst > 1e6:
-			c.addf(field+".burst", "must be between 0 and a million, got %d", rate.Burst)
-		case (rate.PerSecond == 0) != (rate.Burst == 0):
-			c.addf(field, "needs both perSecond and burst, or neither for no limit")
-		}
-	}
+	r.Read.check(&c, "read")
+	r.Write.check(&c, "write")
 	return c.err()
+}
+
+func (r Rate) check(c *checks, field string) {
+	switch {
+	case !(r.PerSecond >= 0 && r.PerSecond <= 1e6):
+		c.addf(field+".perSecond", "must be between 0 and a million, got %v", r.PerSecond)
+	case r.Burst < 0 || r.Burst > 1e6:
+		c.addf(field+".burst", "must be between 0 and a million, got %d", r.Burst)
+	case (r.PerSecond == 0) != (r.Burst == 0):
+		c.addf(field, "needs both perSecond and burst, or neither for no limit")
+	}
 }
