@@ -50,14 +50,9 @@ func newPodFollower(p *Provider, services coreinformers.ServiceInformer, nodes c
 	return f, err
 }
 
-// run updates targets until ctx ends. It first waits until the informers have listed all objects.
-// With an incomplete list of Nodes, it would remove targets from working load balancers.
+// run updates targets until ctx ends.
 func (f *podFollower) run(ctx context.Context) {
-	if !cache.WaitFor(ctx, "caches of "+ServiceEndpointController, f.synced...) {
-		f.queue.ShutDown()
-		return
-	}
-	queue.Drain(ctx, f.queue, 2, func(ctx context.Context, key string) (time.Duration, error) {
+	drainSynced(ctx, ServiceEndpointController, f.synced, f.queue, 2, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := f.sync(ctx, key)
 		if err != nil && ctx.Err() == nil {
 			f.log.Warn("targets of a load balancer not updated after a change of the Service's pods", "service", key, "err", err)

@@ -43,7 +43,12 @@ type leaseReleaser struct {
 // caller must call setIdentity when this process begins to lead. If a read fails, setIdentity tries
 // again until leaseDeadline. If all calls of setIdentity fail, releaseAll releases no Lease.
 func (l *leaseReleaser) setIdentity() {
-	var self string
+	l.mu.Lock()
+	self := l.self
+	l.mu.Unlock()
+	if self != "" {
+		return
+	}
 	var failed error // the error of the last read
 	err := wait.PollUntilContextTimeout(context.Background(), leaseRetry, leaseDeadline, true, func(ctx context.Context) (bool, error) {
 		lease, err := l.api.Get(ctx, l.main, metav1.GetOptions{})

@@ -83,20 +83,26 @@ func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.
 	return r, errors.Join(err1, err2)
 }
 
-// run repairs load balancers until ctx ends. It first waits until the informers have listed all
-// objects. With an incomplete list of Nodes, it would remove targets from working load balancers.
+// run repairs load balancers until ctx ends.
 func (r *repairer) run(ctx context.Context) {
-	if !cache.WaitFor(ctx, "caches of "+ServiceRepairController, r.synced...) {
-		r.queue.ShutDown()
-		return
-	}
-	queue.Drain(ctx, r.queue, 1, func(ctx context.Context, key string) (time.Duration, error) {
+	drainSynced(ctx, ServiceRepairController, r.synced, r.queue, 1, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := r.sync(ctx, key)
 		if err != nil && ctx.Err() == nil {
 			r.log.Warn("load balancer not repaired", "service", key, "err", err)
 		}
 		return wait, err
 	})
+}
+
+// drainSynced waits until the informers of a controller have listed all objects, and then calls
+// queue.Drain. With an incomplete list of Nodes, the controller would remove targets from working
+// load balancers.
+func drainSynced(ctx context.Context, controller string, synced []cache.DoneChecker, q queue.Interface, workers int, workFn func(context.Context, string) (time.Duration, error)) {
+	if !cache.WaitFor(ctx, "caches of "+controller, synced...) {
+		q.ShutDown()
+		return
+	}
+	queue.Drain(ctx, q, workers, workFn)
 }
 
 // serviceUpdated handles an update event of the informer. In the periodic
