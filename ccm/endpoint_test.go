@@ -306,17 +306,25 @@ func (r *rig) runWithoutUpstream(t *testing.T, kube *fake.Clientset, resync time
 	shared.Start(ctx.Done())
 }
 
+// newPodInBubble returns a rig in a synctest bubble. The rig has the instance i and the EndpointSlice
+// s, which contains one pod on this instance.
+func newPodInBubble(t *testing.T) (r *rig, i cloudsim.Instance, s *discoveryv1.EndpointSlice) {
+	t.Helper()
+	r = newRig(t, podRanges, cloudtest.InBubble())
+	i = r.createMachine(t, "node-1")
+	s = newSlice(v1.IPv4Protocol, 8080, runsOn(i, 7))
+	r.pods = []*discoveryv1.EndpointSlice{s}
+	r.provider = r.restarted()
+	return r, i, s
+}
+
 // Until the CCM has listed all Nodes, it does not remove targets from a load
 // balancer.
 func TestTargetsStayUntilNodesAreListed(t *testing.T) {
 	for name, svc := range map[string]*v1.Service{"targets are pods": withoutNodePorts(), "targets are nodes": newService()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, podRanges, cloudtest.InBubble())
-				i := r.createMachine(t, "node-1")
-				s := newSlice(v1.IPv4Protocol, 8080, runsOn(i, 7))
-				r.pods = []*discoveryv1.EndpointSlice{s}
-				r.provider = r.restarted()
+				r, i, s := newPodInBubble(t)
 				svc.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer}
 				svc.Status.LoadBalancer = *r.ensure(t, svc, initializedNode(i))
 				r.startMirror(t)
@@ -347,11 +355,7 @@ func TestTargetsStayUntilNodesAreListed(t *testing.T) {
 // The resync of the EndpointSlices reports no changes, so it causes no calls to the cloud.
 func TestResyncOfPodsMakesNoCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, podRanges, cloudtest.InBubble())
-		i := r.createMachine(t, "node-1")
-		s := newSlice(v1.IPv4Protocol, 8080, runsOn(i, 7))
-		r.pods = []*discoveryv1.EndpointSlice{s}
-		r.provider = r.restarted()
+		r, i, s := newPodInBubble(t)
 		svc := withoutNodePorts(func(s *v1.Service) { s.Finalizers = []string{servicehelpers.LoadBalancerCleanupFinalizer} })
 		svc.Status.LoadBalancer = *r.ensure(t, svc, initializedNode(i))
 		r.startMirror(t) // with the mirror, only the pod follower makes calls

@@ -105,7 +105,7 @@ func TestMkfsOnFullFileSystem(t *testing.T) {
 	}
 }
 
-// TestUnreadableMark proves that a disk whose mark cannot be read does not count as not marked.
+// TestUnreadableMark proves that isMarked returns an error if it cannot read the mark of a disk.
 func TestUnreadableMark(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.img")
 	emptyDisk(t, path, 1<<20)
