@@ -94,9 +94,9 @@ func (r *repairer) run(ctx context.Context) {
 	})
 }
 
-// drainSynced waits until the informers of a controller have listed all objects, and then calls
-// queue.Drain. With an incomplete list of Nodes, the controller would remove targets from working
-// load balancers.
+// drainSynced waits until the informers of a controller have listed all objects. Then it drains the
+// queue q with queue.Drain until ctx ends. With an incomplete list of Nodes, the controller would
+// remove targets from working load balancers.
 func drainSynced(ctx context.Context, controller string, synced []cache.DoneChecker, q queue.Interface, workers int, workFn func(context.Context, string) (time.Duration, error)) {
 	if !cache.WaitFor(ctx, "caches of "+controller, synced...) {
 		q.ShutDown()

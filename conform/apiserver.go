@@ -128,7 +128,7 @@ func (s *APIServer) waitUntilReady(ctx context.Context, cert string) error {
 		}
 		for _, p := range s.programs {
 			select {
-			case <-p.ended:
+			case <-p.ended: //nolint:errcheck // p.ProcessState contains the result
 				return fmt.Errorf("%s ended before the API server was ready: %s; the end of its output: %s", p.Args[0], p.ProcessState, s.logEnd(p.Args[0]))
 			default:
 			}
@@ -186,7 +186,7 @@ func kubeconfig(config *rest.Config, token string) ([]byte, error) {
 func (s *APIServer) Stop() error {
 	for i := len(s.programs) - 1; i >= 0; i-- {
 		_ = s.programs[i].Process.Kill() // a clean stop is not necessary, because Stop deletes the data
-		_ = <-s.programs[i].ended        // a killed program always has an error
+		<-s.programs[i].ended            //nolint:errcheck // a killed program always has an error
 	}
 	return os.RemoveAll(s.dir)
 }
