@@ -71,10 +71,9 @@ func Annotations() []Annotation {
 	}
 }
 
-// applyAnnotations applies the Service's annotations to the desired load
-// balancer. It returns an error for an unknown annotation whose key begins with
-// annotationPrefix, because the key is probably misspelled. Without this error,
-// a misspelled restriction would silently have no effect.
+// applyAnnotations applies the Service's annotations to the desired load balancer. It returns an
+// error for an unknown annotation with the prefix annotationPrefix, because the key is probably
+// misspelled. Without this error, a misspelled restriction would silently have no effect.
 func applyAnnotations(desired *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}
@@ -125,8 +124,6 @@ func setScheme(w *cloudsim.CreateLoadBalancer, v string) error {
 	return nil
 }
 
-// listenerModes maps the IP modes of Kubernetes to the modes of a listener in
-// the cloud.
 var listenerModes = map[v1.LoadBalancerIPMode]cloudsim.ListenerMode{
 	v1.LoadBalancerIPModeVIP:   cloudsim.ModeVIP,
 	v1.LoadBalancerIPModeProxy: cloudsim.ModeProxy,

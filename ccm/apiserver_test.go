@@ -33,7 +33,6 @@ type apiServer struct {
 	kube  *kubernetes.Clientset
 }
 
-// startAPIServer runs an API server until the test ends.
 func startAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	if testing.Short() {
@@ -57,7 +56,6 @@ func startAPIServer(t *testing.T) *apiServer {
 	return s
 }
 
-// freePorts returns n ports that are currently free.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	ports, err := freeport.Choose(n)
@@ -118,7 +116,6 @@ func awaitSlow(t *testing.T, condition string, checkFn func() error) {
 	}
 }
 
-// apply creates the objects of a manifest.
 func (s *apiServer) apply(t *testing.T, path string) {
 	t.Helper()
 	ctx, docs, rbac := t.Context(), readManifest(t, path), s.kube.RbacV1()
@@ -192,8 +189,6 @@ func (s *apiServer) startManager(t *testing.T, kubeToken string, cloud *client.C
 	return fmt.Sprintf("https://127.0.0.1:%d", port), out, stop
 }
 
-// leaseHolder returns the holder of a Lease in kube-system. It returns "" if the Lease has no
-// holder, or if the test cannot read the Lease.
 func (s *apiServer) leaseHolder(ctx context.Context, lease string) string {
 	l, err := s.kube.CoordinationV1().Leases("kube-system").Get(ctx, lease, metav1.GetOptions{})
 	if err != nil || l.Spec.HolderIdentity == nil {

@@ -28,7 +28,6 @@ import (
 // benchNodes is the largest number of Nodes that Kubernetes supports officially.
 const benchNodes = 5000
 
-// createMachines creates n instances and returns a Node for each instance.
 func (r *rig) createMachines(t testing.TB, n int) []*v1.Node {
 	t.Helper()
 	nodes := make([]*v1.Node, n)
@@ -46,8 +45,6 @@ func (r *rig) createMachines(t testing.TB, n int) []*v1.Node {
 	return nodes
 }
 
-// runConcurrently calls work(0), work(1), ..., work(n-1). It makes the calls in
-// the given number of concurrent goroutines.
 func runConcurrently(workers, n int, work func(i int)) {
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -84,8 +81,6 @@ func BenchmarkInitializeNodes(b *testing.B) {
 	b.ReportMetric(least.Seconds()/own.Seconds(), "of-limit(>=0.8)")
 }
 
-// measureInit returns the time that upstream's controller needs to initialize all
-// Nodes.
 func measureInit(b *testing.B, cloud cloudprovider.Interface) time.Duration {
 	b.Helper()
 	klog.LogToStderr(false) // log output would make the measured time longer

@@ -65,9 +65,8 @@ var (
 	_ cloudprovider.InformerUser = (*Provider)(nil)
 )
 
-// New returns a provider that calls the cloud with the given client. Each time the provider uses a
-// setting, it reads the current value, except the settings that take effect only after a restart.
-// It records its events about Services and Nodes with the given event recorder.
+// New returns a provider that calls the cloud with the given client. The provider reads the current
+// value of a setting at each use. Some settings take effect only after a restart.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
 	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absenceRecord{}, absenceLasts: minAbsenceLasts}
@@ -134,7 +133,7 @@ func (p *Provider) Wait() { p.runs.Wait() }
 // calls SetInformers before it creates its controllers. The transforms remove managedFields,
 // because these fields are a large part of a Node and no controller reads them in the informer
 // caches. If a controller writes an object without managedFields, the API server keeps the existing
-// managedFields. The transform for Services is classView.
+// managedFields.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	cfg := p.settings.Get()
 	set := func(i cache.SharedIndexInformer, t cache.TransformFunc) {

@@ -92,8 +92,6 @@ func (r *rig) awaitMirror(t testing.TB, lb cloudsim.LoadBalancer) {
 	})
 }
 
-// withAndWithoutMirror runs a test twice, first without a mirror of the cloud and
-// then with a mirror.
 func withAndWithoutMirror(t *testing.T, test func(t *testing.T, r *rig), opts ...cloudtest.Option) {
 	t.Helper()
 	t.Run("asking the cloud", func(t *testing.T) { test(t, newRig(t, opts...)) })
@@ -230,7 +228,6 @@ func (w *wire) takeCalls(mutating bool) []string {
 	return out
 }
 
-// createMachine creates an instance.
 func (r *rig) createMachine(t testing.TB, name string) cloudsim.Instance {
 	t.Helper()
 	i, err := r.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
@@ -249,15 +246,12 @@ func newNode(name string) *v1.Node {
 	}
 }
 
-// initializedNode returns the initialized Node of the instance i.
 func initializedNode(i cloudsim.Instance) *v1.Node {
 	n := newNode(i.Name)
 	n.Spec.Taints, n.Spec.ProviderID = nil, i.ProviderID
 	return n
 }
 
-// newService returns a Service that the cloud supports, with port 80 and node port
-// 30080.
 func newService(change ...func(*v1.Service)) *v1.Service {
 	s := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "0a0b0c0d-1111-2222-3333-444455556666"},
@@ -284,8 +278,6 @@ func (r *rig) balancersInCloud(t testing.TB) []cloudsim.LoadBalancer {
 	return l.Items
 }
 
-// onlyLoadBalancer returns the load balancer in the cloud. It fails the test if
-// the cloud does not have exactly one load balancer.
 func (r *rig) onlyLoadBalancer(t testing.TB) cloudsim.LoadBalancer {
 	t.Helper()
 	all := r.balancersInCloud(t)
@@ -295,7 +287,6 @@ func (r *rig) onlyLoadBalancer(t testing.TB) cloudsim.LoadBalancer {
 	return all[0]
 }
 
-// ensure calls EnsureLoadBalancer and fails the test on an error.
 func (r *rig) ensure(t testing.TB, s *v1.Service, nodes ...*v1.Node) *v1.LoadBalancerStatus {
 	t.Helper()
 	st, err := r.balancers().EnsureLoadBalancer(t.Context(), cluster, s, nodes)

@@ -19,8 +19,6 @@ func ofClass(class string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Spec.LoadBalancerClass = &class }
 }
 
-// createService creates the Service that newService returns, with the given changes.
-// The method getService reads this Service.
 func (p plane) createService(t *testing.T, change ...func(*v1.Service)) {
 	t.Helper()
 	p.postService(t, newService(change...))
@@ -46,7 +44,6 @@ func TestClassIsServedFromCreateToDelete(t *testing.T) {
 	})
 }
 
-// The CCM does not change a Service with the class of another controller.
 func TestForeignClassIsIgnored(t *testing.T) {
 	p := newRig(t).start(t)
 	p.createService(t, ofClass("example.com/other"), func(s *v1.Service) {

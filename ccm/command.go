@@ -93,10 +93,10 @@ func defaultOptions() (*options.CloudControllerManagerOptions, error) {
 	return opts, nil
 }
 
-// If a client of upstream's health and metrics server sends nothing for the duration clientTimeout,
-// the server closes the connection. Upstream's code has no such limit for the body of a request, so
-// this package sets the limit. During a CPU profile the client also sends nothing, so a profile
-// must take less time than this limit.
+// clientTimeout is the longest time for which a client of upstream's health and metrics server may
+// send nothing. After this time, the server closes the connection. Upstream's code has no timeout
+// for the body of a request. During a CPU profile the client also sends nothing, so a profile must
+// take less time than clientTimeout.
 const clientTimeout = 25 * time.Second
 
 // runner contains the inputs of the command. The functions that upstream calls
@@ -212,8 +212,6 @@ func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 // objects in their caches.
 const routeResync = time.Minute
 
-// setResync sets the minimum resync period to routeResync if the feature gate of KEP-5237 is
-// enabled and the user did not choose a period.
 func (r *runner) setResync(isChosen bool) {
 	if !isChosen && utilfeature.DefaultFeatureGate.Enabled(features.CloudControllerManagerWatchBasedRoutesReconciliation) {
 		r.opts.Generic.MinResyncPeriod.Duration = routeResync

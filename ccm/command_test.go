@@ -31,7 +31,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// output is a buffer to which several goroutines can write.
 type output struct {
 	mu   sync.Mutex
 	b    bytes.Buffer
@@ -50,9 +49,6 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// If the configuration is invalid, the command returns an error and does not
-// start. Flags take precedence over the environment. The environment takes
-// precedence over the file.
 func TestCommandRefuses(t *testing.T) {
 	token := writeTemp(t, "token", "hush")
 	config := writeTemp(t, "cloud.yaml", "url: ftp://file\ntokenFile: "+token+"\n")
@@ -114,8 +110,6 @@ func TestEmptyFlagBeatsFile(t *testing.T) {
 	}
 }
 
-// The command has upstream's flags and this package's flags, with the expected
-// defaults.
 func TestFlags(t *testing.T) {
 	cmd := ccm.NewCommand(func(string) string { return "" }, &output{})
 	for name, want := range map[string]string{

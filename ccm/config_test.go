@@ -12,7 +12,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// writeTemp writes content to a new file that only its owner can read.
 func writeTemp(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -124,7 +124,6 @@ func startInformers(t testing.TB, kube *fake.Clientset, shared informers.SharedI
 	})
 }
 
-// join registers a Node in the same way as a kubelet.
 func (p plane) join(t *testing.T, n *v1.Node) {
 	t.Helper()
 	if _, err := p.kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
@@ -132,7 +131,6 @@ func (p plane) join(t *testing.T, n *v1.Node) {
 	}
 }
 
-// getNode returns the Node with the given name, or nil if it does not exist.
 func (p plane) getNode(t *testing.T, name string) *v1.Node {
 	t.Helper()
 	n, err := p.kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
@@ -163,7 +161,6 @@ func (p plane) update(t *testing.T, change func(*v1.Service)) {
 	}
 }
 
-// warningMessages returns the messages of all Warning events in the API server.
 func (p plane) warningMessages(t *testing.T) string {
 	t.Helper()
 	l, err := p.kube.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
@@ -371,7 +368,6 @@ func TestFinalizerWaits(t *testing.T) {
 	})
 }
 
-// The CCM reports an unsupported port in an event.
 func TestRefusalIsAnEvent(t *testing.T) {
 	r := newRig(t)
 	p := r.start(t)

@@ -23,8 +23,8 @@ import (
 const (
 	ServiceRepairController = "service-lb-repair-controller"
 	ServiceOrphanController = "service-lb-orphan-controller"
-	// ServiceEndpointController is the controller that updates load balancers
-	// when pods change.
+	// ServiceEndpointController is the name of the controller that updates load balancers when pods
+	// change.
 	ServiceEndpointController = "service-lb-endpoint-controller"
 	NodeLabelController       = "cloud-node-label-controller"
 	NodeIPAMController        = "cloud-node-ipam-controller"
@@ -74,8 +74,6 @@ func completeMigration(c *config.LeaderMigrationConfiguration) {
 	}
 }
 
-// cloudHealth returns a controller that only provides a health check of the
-// cloud.
 func cloudHealth(_ app.ControllerInitContext, _ *appconfig.CompletedConfig, cloud cloudprovider.Interface) app.InitFunc {
 	return func(context.Context, controllermanager.ControllerContext) (controller.Interface, bool, error) {
 		return health{cloud.(*Provider)}, true, nil
@@ -84,10 +82,8 @@ func cloudHealth(_ app.ControllerInitContext, _ *appconfig.CompletedConfig, clou
 
 type health struct{ p *Provider }
 
-// Name returns the controller's name.
 func (health) Name() string { return CloudHealthController }
 
-// HealthChecker returns h, because h itself is the health check.
 func (h health) HealthChecker() healthz.UnnamedHealthChecker { return h }
 
 // Check returns nil if the mirror, the local copy of the cloud's objects, is up
@@ -148,9 +144,6 @@ func makeLabeler(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedC
 	return (&labeler{p.log, p, kube, c.SharedInformers.Core().V1().Nodes().Lister()}).run, nil
 }
 
-// makeAllocator creates the allocator of pod ranges. It returns nil if
-// --allocate-node-cidrs is not set, or if --cidr-allocator-type is not
-// CloudAllocator.
 func makeAllocator(p *Provider, kube kubernetes.Interface, c *appconfig.CompletedConfig) (func(context.Context), error) {
 	shared := c.ComponentConfig.KubeCloudShared
 	if !shared.AllocateNodeCIDRs || shared.CIDRAllocatorType != CloudAllocator {

@@ -128,8 +128,6 @@ func ownCrash(t *testing.T, n int, f fault) (reached bool) {
 	return c.reached.Load()
 }
 
-// dualCrash changes a load balancer from two IP families to one IP family and
-// back.
 func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
 	nodes := []*v1.Node{initializedNode(c.createMachine(t, "node-1"))}
@@ -146,8 +144,6 @@ func dualCrash(t *testing.T, n int, f fault) (reached bool) {
 	return c.reached.Load()
 }
 
-// sharedCrash adds two Services to a shared load balancer, changes them and
-// removes them.
 func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f)
 	nodes := []*v1.Node{initializedNode(c.createMachine(t, "node-1"))}
@@ -172,8 +168,6 @@ func sharedCrash(t *testing.T, n int, f fault) (reached bool) {
 	return c.reached.Load()
 }
 
-// podCrash creates a load balancer with pods as targets. It changes the targets
-// to other pods, then to nodes, and then to pods again.
 func podCrash(t *testing.T, n int, f fault) (reached bool) {
 	c := crashing(t, n, f, podRanges)
 	i := c.createMachine(t, "node-1")

@@ -59,8 +59,6 @@ func readManifest(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// decodeObject decodes docs[name], the JSON of one object. An unknown field
-// fails the test.
 func decodeObject[T any](t *testing.T, docs map[string][]byte, name string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(docs[name]))

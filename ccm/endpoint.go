@@ -30,15 +30,12 @@ func byPods(svc *v1.Service) bool {
 	return allocate != nil && !*allocate && slices.ContainsFunc(svc.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 })
 }
 
-// backendSet contains the targets of a load balancer, and the backends that
-// cannot be targets.
 type backendSet struct {
 	targets []cloudsim.Target
 	ports   []int            // if the targets are pods: the target port for each port of the Service. If ports is nil, the load balancer uses node ports
 	skipped []skippedBackend // backends that get no traffic
 }
 
-// skippedBackend describes a backend that gets no traffic.
 type skippedBackend struct {
 	reason string // short reason of the event on the Service
 	why    error
@@ -86,10 +83,9 @@ type pod struct {
 	numbers []int // the pod's ports, in the order of the Service's ports; 0 means that the pod lacks the port
 }
 
-// podsOf returns the pods that receive the Service's traffic. It returns the
-// ready pods. If no pod is ready, it returns the terminating pods that still
-// serve (KEP-1669). If a pod has addresses of two families, podsOf returns the
-// pod once, with the address of the Service's first family.
+// podsOf returns the ready pods of the Service. If no pod is ready, it returns the terminating pods
+// that still serve (KEP-1669). If a pod has addresses of two families, podsOf returns the pod once,
+// with the address of the Service's first family.
 func (e endpointReader) podsOf(svc *v1.Service) ([]pod, error) {
 	all, err := e.lister.EndpointSlices(svc.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}))
 	if err != nil {
@@ -232,10 +228,9 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 	return backends, nil
 }
 
-// carriesPods returns false if the cloud's network delivers no packets to pods
-// on these nodes, because no instance has a pod range. It returns true if an
-// instance has a pod range. It also returns true if the mirror (the CCM's copy
-// of the cloud) lacks an instance, or if there are no nodes.
+// carriesPods returns false if no instance of these nodes has a pod range, because the cloud's
+// network then delivers no packets to pods. It returns true if the mirror (the CCM's copy of the
+// cloud) lacks an instance, or if there are no nodes.
 func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {

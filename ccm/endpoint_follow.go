@@ -50,7 +50,6 @@ func newPodFollower(p *Provider, services coreinformers.ServiceInformer, nodes c
 	return f, err
 }
 
-// run updates targets until ctx ends.
 func (f *podFollower) run(ctx context.Context) {
 	drainSynced(ctx, ServiceEndpointController, f.synced, f.queue, 2, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := f.sync(ctx, key)

@@ -31,8 +31,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// podRanges configures a cloud that gives each instance a pod range of each IP
-// family.
 var podRanges = cloudtest.WithConfig(func(c *engine.Config) {
 	c.Pods = cloudsim.PodRanges{IPv4: "10.244.0.0/16", IPv6: "fd44::/48"}
 })
@@ -58,8 +56,6 @@ func runsOn(i cloudsim.Instance, n int) discoveryv1.Endpoint {
 	}
 }
 
-// newSlice returns an EndpointSlice of the Service "web". In this EndpointSlice
-// the port "http" has the given number.
 func newSlice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	port := "http"
 	return &discoveryv1.EndpointSlice{
@@ -72,8 +68,6 @@ func newSlice(family v1.IPFamily, number int32, all ...discoveryv1.Endpoint) *di
 	}
 }
 
-// withoutNodePorts returns the same Service as newService, but without node
-// ports.
 func withoutNodePorts(change ...func(*v1.Service)) *v1.Service {
 	return newService(append([]func(*v1.Service){func(s *v1.Service) {
 		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0
@@ -81,7 +75,6 @@ func withoutNodePorts(change ...func(*v1.Service)) *v1.Service {
 	}}, change...)...)
 }
 
-// podCase contains the pods of a Service and the expected load balancer.
 type podCase struct {
 	pods   []*discoveryv1.EndpointSlice
 	svc    *v1.Service
@@ -195,8 +188,6 @@ func TestPodHealthCheckHasPath(t *testing.T) {
 	}
 }
 
-// If a Service has only UDP ports and its targets are pods, its load balancer
-// has no health check.
 func TestUDPPodsHaveNoHealthCheck(t *testing.T) {
 	r := newRig(t, podRanges)
 	r.ensure(t, withoutNodePorts(func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }), initializedNode(r.createMachine(t, "node-1")))
@@ -262,8 +253,6 @@ func (p plane) repairCount(t *testing.T) int {
 	return strings.Count(p.takeEvents(), "RepairedLoadBalancer")
 }
 
-// Before the informer has listed the pods, the CCM does not remove targets from
-// a load balancer.
 func TestTargetsStayUntilPodsAreListed(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.createMachine(t, "node-1")
@@ -306,8 +295,6 @@ func (r *rig) runWithoutUpstream(t *testing.T, kube *fake.Clientset, resync time
 	shared.Start(ctx.Done())
 }
 
-// newPodInBubble returns a rig in a synctest bubble. The rig has the instance i and the EndpointSlice
-// s, which contains one pod on this instance.
 func newPodInBubble(t *testing.T) (r *rig, i cloudsim.Instance, s *discoveryv1.EndpointSlice) {
 	t.Helper()
 	r = newRig(t, podRanges, cloudtest.InBubble())
@@ -318,8 +305,6 @@ func newPodInBubble(t *testing.T) (r *rig, i cloudsim.Instance, s *discoveryv1.E
 	return r, i, s
 }
 
-// Until the CCM has listed all Nodes, it does not remove targets from a load
-// balancer.
 func TestTargetsStayUntilNodesAreListed(t *testing.T) {
 	for name, svc := range map[string]*v1.Service{"targets are pods": withoutNodePorts(), "targets are nodes": newService()} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,6 @@ func (p *Provider) Hurry() *Provider {
 	return p
 }
 
-// WithPods sets the EndpointSlices of the cluster.
 func (p *Provider) WithPods(all ...*discoveryv1.EndpointSlice) *Provider {
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for _, s := range all {
@@ -44,7 +43,6 @@ func (p *Provider) WithPods(all ...*discoveryv1.EndpointSlice) *Provider {
 // Unread puts p in the state that it has before the informer has listed the EndpointSlices.
 func (p *Provider) Unread() { p.loadBalancers.endpoints.synced = func() bool { return false } }
 
-// RunPodFollower returns a function that runs the pod follower.
 func (p *Provider) RunPodFollower(ctx context.Context, shared informers.SharedInformerFactory, cluster string) (run func(), err error) {
 	core := shared.Core().V1()
 	f, err := newPodFollower(p, core.Services(), core.Nodes(), shared.Discovery().V1().EndpointSlices(), cluster)
@@ -71,7 +69,6 @@ func (p *Provider) View(svc *v1.Service) *v1.Service {
 // Wrote reports whether this program added the finalizer to the Service.
 var Wrote = hasWritten
 
-// RunRepairer returns a function that runs a repairer with the given settle time.
 func (p *Provider) RunRepairer(ctx context.Context, kube kubernetes.Interface, services coreinformers.ServiceInformer, nodes coreinformers.NodeInformer, cluster string, settle time.Duration) (run func(), err error) {
 	r, err := newRepairer(p, kube, services, nodes, cluster)
 	if err != nil {
@@ -81,7 +78,6 @@ func (p *Provider) RunRepairer(ctx context.Context, kube kubernetes.Interface, s
 	return func() { r.run(ctx) }, nil
 }
 
-// Sweeper returns a function that searches for orphans once.
 func (p *Provider) Sweeper(kube kubernetes.Interface, cluster string) func(context.Context) error {
 	return newSweeper(p, kube, cluster).sweep
 }
@@ -89,7 +85,6 @@ func (p *Provider) Sweeper(kube kubernetes.Interface, cluster string) func(conte
 // Hear simulates a message of the cloud's watch.
 func (p *Provider) Hear() { p.mirror.OnSync(true) }
 
-// Mirrored reports whether the mirror is up to date.
 func (p *Provider) Mirrored() bool { return p.mirror.isFresh() }
 
 // Drift compares the load balancer of a Service with the load balancer that the
@@ -99,22 +94,18 @@ func (p *Provider) Drift(ctx context.Context, cluster string, svc *v1.Service, n
 	return (&repairer{p: p, cluster: cluster}).findDrift(ctx, svc, nodes)
 }
 
-// MirroredInstance returns an instance from the mirror.
 func (p *Provider) MirroredInstance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 	return p.mirror.instance(id)
 }
 
-// MirroredBalancer returns a load balancer from the mirror.
 func (p *Provider) MirroredBalancer(name string) (cloudsim.LoadBalancer, bool) {
 	return p.mirror.balancerNamed(name)
 }
 
-// SyncLabels runs the labeler for one Node.
 func (p *Provider) SyncLabels(ctx context.Context, kube kubernetes.Interface, n *v1.Node) error {
 	return (&labeler{log: p.log, p: p, kube: kube}).sync(ctx, n)
 }
 
-// SweepLabels runs the labeler once for the given Nodes.
 func (p *Provider) SweepLabels(ctx context.Context, kube kubernetes.Interface, nodes ...*v1.Node) error {
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	for _, n := range nodes {
@@ -132,16 +123,11 @@ func (p *Provider) Age(d time.Duration) {
 	}
 }
 
-// WithMonitorPeriod configures p for the given time between two calls of
-// InstanceExists for a Node.
 func (p *Provider) WithMonitorPeriod(period time.Duration) *Provider {
 	p.instances.setMonitorPeriod(period)
 	return p
 }
 
-// RunAllocator returns a function that runs an allocator of pod ranges. If
-// clusterName is not empty, the allocator also creates the routes of this
-// cluster.
 func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, clusterName string) (run func(), err error) {
 	a, err := newAllocator(p, kube, nodes, clusterCIDR, clusterName)
 	if err != nil {
@@ -150,7 +136,6 @@ func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, 
 	return func() { a.run(ctx) }, nil
 }
 
-// Client returns a client that calls the cloud at the URL in the settings.
 func (s *Settings) Client() *client.Client { return s.client() }
 
 // NewCommandWithSilence returns the same command as NewCommand, but with
@@ -173,8 +158,6 @@ func Resync(isChosen bool) (time.Duration, error) {
 	return opts.Generic.MinResyncPeriod.Duration, nil
 }
 
-// ConfigOf returns the configuration that the command creates from a file and
-// flags.
 func ConfigOf(path string, flags ...string) (Config, error) {
 	opts, err := defaultOptions()
 	if err != nil {
@@ -189,7 +172,6 @@ func ConfigOf(path string, flags ...string) (Config, error) {
 	return r.mergeConfig()
 }
 
-// AcquireAndRelease reads the identity of the Lease's holder, and then releases the Lease.
 func AcquireAndRelease(ctx context.Context, api clientcoordinationv1.LeaseInterface, lease string) error {
 	l := &leaseReleaser{log: slog.New(slog.DiscardHandler), api: api, main: lease, all: []string{lease}}
 	l.setIdentity()

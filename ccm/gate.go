@@ -21,8 +21,6 @@ type gate struct {
 	within sync.WaitGroup
 }
 
-// RoundTrip sends the request to the cloud. If the gate is closed, RoundTrip
-// returns an error instead.
 func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	g.mu.Lock()
 	if g.closed {

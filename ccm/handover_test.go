@@ -136,7 +136,6 @@ func TestLeaderIsKilled(t *testing.T) {
 	})
 }
 
-// checkHolders returns nil if each of the Leases has a holder.
 func (s *apiServer) checkHolders(ctx context.Context, leases ...string) error {
 	for _, l := range leases {
 		if s.leaseHolder(ctx, l) == "" {
@@ -146,8 +145,6 @@ func (s *apiServer) checkHolders(ctx context.Context, leases ...string) error {
 	return nil
 }
 
-// register creates an instance and its Node. The Node is the same as a Node
-// that a kubelet registers.
 func (s *apiServer) register(t *testing.T, cloud *client.Client, name string) {
 	t.Helper()
 	if _, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"}); err != nil {
@@ -317,8 +314,6 @@ func metricsExist(t *testing.T, url string) {
 	}
 }
 
-// getBody sends a GET request to a URL of a CCM, and returns the body of the answer. It fails the
-// test if the status is not 200.
 func getBody(t *testing.T, url string) string {
 	t.Helper()
 	status, body, err := requestPage(url)

@@ -131,8 +131,8 @@ func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 
 // inDeletionGrace reports whether the CCM must keep a Node without an instance. It returns true
 // until the instance has been absent for NodeDeletionGrace. At the beginning of this time, it emits
-// an event on the Node. After a restart or a change of the leader, the CCM begins a new measurement
-// of this time. A Node may therefore stay longer than NodeDeletionGrace, but never shorter.
+// an event on the Node. After a restart or a change of the leader, this time begins again, so a
+// Node may stay longer than NodeDeletionGrace.
 func (s *instances) inDeletionGrace(node *v1.Node) bool {
 	grace := s.settings.Get().NodeDeletionGrace.Duration
 	if grace <= 0 {

@@ -119,8 +119,6 @@ func TestUnclearCasesReturnErrors(t *testing.T) {
 	}
 }
 
-// otherProject creates another project in the cloud, without instances, and
-// returns a client for this project.
 func (r *rig) otherProject(t *testing.T) *client.Client {
 	t.Helper()
 	p, err := r.cloud.CreateProject(t.Context(), cloudsim.CreateProject{Name: "elsewhere"})
@@ -405,8 +403,6 @@ func TestOneCallForANodeThatIsNotReady(t *testing.T) {
 	}
 }
 
-// If the setting NodeDeletionGrace is not 0, the CCM reports the absence of an instance only after
-// this time.
 func TestNodeDeletionGrace(t *testing.T) {
 	r := newRig(t)
 	r.cfg.NodeDeletionGrace = metav1.Duration{Duration: 200 * time.Millisecond}
@@ -433,8 +429,6 @@ func TestNodeDeletionGrace(t *testing.T) {
 	}
 }
 
-// deleteInstance deletes an instance, and waits until the cloud no longer finds
-// the instance.
 func (r *rig) deleteInstance(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
 	if _, err := r.cloud.DeleteInstance(t.Context(), i.ID); err != nil {

@@ -88,7 +88,6 @@ func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.No
 	return a, err
 }
 
-// run assigns pod ranges until ctx ends.
 func (a *allocator) run(ctx context.Context) {
 	queue.Drain(ctx, a.queue, ipamWorkers, func(ctx context.Context, name string) (time.Duration, error) {
 		err := a.sync(ctx, name)

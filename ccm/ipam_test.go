@@ -25,8 +25,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// runAllocator runs an allocator for the given nodes. If clusterName is not
-// empty, the allocator also creates the routes of this cluster.
 func (r *rig) runAllocator(t *testing.T, clusterCIDR, clusterName string, nodes ...*v1.Node) *fake.Clientset {
 	t.Helper()
 	kube := fake.NewClientset()
@@ -102,8 +100,6 @@ func TestNoRangesForForeignNodes(t *testing.T) {
 	}
 }
 
-// If the instance of a Node has no pod range, or if its range is outside of --cluster-cidr, the CCM
-// emits an event on the Node.
 func TestNodesWithoutARange(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rig         func(*testing.T) *rig

@@ -46,8 +46,6 @@ type labeler struct {
 	nodes corelisters.NodeLister
 }
 
-// run periodically compares the labels of all Nodes with the labels of their
-// instances, until ctx ends.
 func (l *labeler) run(ctx context.Context) {
 	for logged := ""; ctx.Err() == nil; { // logged is the error of the last round, which is logged only once
 		backoff.Sleep(ctx, labelPeriod)

@@ -88,8 +88,6 @@ func TestNodeLabelsFollowInstance(t *testing.T) {
 	step("after a removed label", with("new", "1"))
 }
 
-// If the API server refuses the patch of one Node, the CCM still updates the
-// other Nodes.
 func TestLabelSweepContinuesAfterError(t *testing.T) {
 	r := newRig(t)
 	var nodes []*v1.Node

@@ -94,7 +94,6 @@ func (b *loadBalancers) setTargets(ctx context.Context, svc *v1.Service, lb clou
 	return fmt.Errorf("load balancer %s: setting targets: %w", lb.ID, err)
 }
 
-// errMissing is the error for the update of a load balancer that does not exist.
 var errMissing = errors.New("does not exist (yet)")
 
 // leavesShared reports whether svc uses the shared load balancer lb although the

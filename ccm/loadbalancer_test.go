@@ -340,8 +340,6 @@ func TestNoLoadBalancerForDeletedService(t *testing.T) {
 	}
 }
 
-// If the load balancer with the Service's name belongs to another cluster or to
-// another Service, the CCM does not change this load balancer.
 func TestForeignLoadBalancerIsNotChanged(t *testing.T) {
 	for _, key := range []string{ccm.LabelCluster, ccm.LabelServiceUID} {
 		t.Run(key, func(t *testing.T) {

@@ -39,7 +39,6 @@ var (
 	})
 )
 
-// These metrics describe the work of this package's controllers.
 var (
 	repairsTotal = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "cloudsim_load_balancer_repairs_total",
@@ -81,8 +80,6 @@ func newTransport(caFile string) http.RoundTripper {
 	return t
 }
 
-// measuredTransport returns a transport that sends requests through base,
-// counts these requests, and measures their duration.
 func measuredTransport(base http.RoundTripper) http.RoundTripper {
 	registerMetrics()
 	return measured{base}

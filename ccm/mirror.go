@@ -264,7 +264,6 @@ func (m *mirror) subscribe(onChange func(cloudsim.LoadBalancer), onFresh func())
 	m.onChange, m.onFresh = append(m.onChange, onChange), append(m.onFresh, onFresh)
 }
 
-// mirroredKind stores resources of one kind and finds them by id or by name.
 type mirroredKind[ID ~string, T cloudsim.Resource] struct {
 	id     func(T) ID
 	byID   map[ID]T

@@ -127,8 +127,6 @@ func TestMirrorOfASilentCloud(t *testing.T) {
 	})
 }
 
-// When the watch ends, the CCM at once stops using the mirror and asks the
-// cloud.
 func TestMirrorIsUnusedAfterWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, cloudtest.InBubble())

@@ -49,7 +49,6 @@ func newSweeper(p *Provider, kube kubernetes.Interface, cluster string) *sweeper
 	return &sweeper{log: p.log, p: p, kube: kube, cluster: cluster, since: map[orphan]time.Time{}}
 }
 
-// run searches for orphans periodically until ctx ends.
 func (s *sweeper) run(ctx context.Context) {
 	for tick := time.NewTicker(sweepPeriod); ; {
 		select {

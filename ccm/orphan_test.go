@@ -86,8 +86,6 @@ func TestOrphanIsDeletedAfterTheGrace(t *testing.T) {
 	}
 }
 
-// If the API server does not answer, the sweeper reports no orphans and deletes
-// none.
 func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
 	r, kube, _ := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	kube.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {

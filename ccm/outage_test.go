@@ -43,8 +43,6 @@ func normalPeriodsAt(t *testing.T, settleTime time.Duration, opts ...cloudtest.O
 	return r.startAt(t, pace{5 * time.Minute, 5 * time.Second, settleTime})
 }
 
-// awaitEverySecond calls isDone once a second until isDone returns true. If
-// isDone does not return true within the time d, the test fails.
 func awaitEverySecond(t *testing.T, d time.Duration, condition string, isDone func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); !isDone(); time.Sleep(time.Second) {
@@ -280,8 +278,6 @@ func TestRefusalsSayWhy(t *testing.T) {
 	}
 }
 
-// replaceToken replaces the token of the provider's calls. When the caller
-// calls restore, the provider uses its own token again.
 func (p plane) replaceToken(token client.TokenSource) (restore func()) {
 	set := func(s client.TokenSource) {
 		p.wire.spoil(nil)
@@ -293,7 +289,6 @@ func (p plane) replaceToken(token client.TokenSource) (restore func()) {
 	return func() { set(nil) }
 }
 
-// incident creates a fault in the cloud. The returned function remove deletes the fault.
 func (p plane) incident(t *testing.T, f cloudsim.CreateFault) (remove func()) {
 	t.Helper()
 	made, err := p.cloud.CreateFault(t.Context(), f)

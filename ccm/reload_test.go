@@ -116,7 +116,6 @@ func TestReloadOfSettingsThatNeedARestart(t *testing.T) {
 	}
 }
 
-// observer is a log that calls the function for each entry.
 type observer func()
 
 func (o observer) Write(p []byte) (int, error) { o(); return len(p), nil }

@@ -83,7 +83,6 @@ func newRepairer(p *Provider, kube kubernetes.Interface, services coreinformers.
 	return r, errors.Join(err1, err2)
 }
 
-// run repairs load balancers until ctx ends.
 func (r *repairer) run(ctx context.Context) {
 	drainSynced(ctx, ServiceRepairController, r.synced, r.queue, 1, func(ctx context.Context, key string) (time.Duration, error) {
 		wait, err := r.sync(ctx, key)

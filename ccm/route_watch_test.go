@@ -117,8 +117,6 @@ func (r *rig) runRouteController(t *testing.T, resync time.Duration, clusterCIDR
 	return kube
 }
 
-// networkUnavailable returns the status of the condition NetworkUnavailable
-// of a node.
 func networkUnavailable(t *testing.T, kube *fake.Clientset, name string) v1.ConditionStatus {
 	t.Helper()
 	n, err := kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})

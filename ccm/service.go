@@ -56,7 +56,6 @@ func loadBalancerName(svc *v1.Service) string {
 	return "k8s-" + hex.EncodeToString(sum[:16])
 }
 
-// ownershipLabels returns the labels of a load balancer that belongs to one Service.
 func ownershipLabels(cluster string, svc *v1.Service) map[string]string {
 	return map[string]string{
 		LabelCluster:          cluster,
@@ -66,10 +65,10 @@ func ownershipLabels(cluster string, svc *v1.Service) map[string]string {
 	}
 }
 
-// checkOwner returns an error if lb belongs to another cluster or to another
-// Service. It accepts a shared load balancer of this cluster, and an lb without
-// an id. A wrong owner is possible if a person restores a cluster from a backup
-// of another cluster. Two clusters must not change the same load balancer.
+// checkOwner returns an error if lb belongs to another cluster or to another Service. It accepts a
+// shared load balancer of this cluster, and an empty lb, which the caller passes if it found no
+// load balancer. A wrong owner is possible if a person restores a cluster from a backup of another
+// cluster. Two clusters must not change the same load balancer.
 func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error {
 	if lb.ID == "" || isShared(lb) && lb.Labels[LabelCluster] == cluster {
 		return nil

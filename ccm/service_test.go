@@ -57,7 +57,6 @@ func TestStaticAddress(t *testing.T) {
 	}
 }
 
-// The CCM accepts an IPv6 address in every valid form.
 func TestStaticIPv6AddressInOtherForm(t *testing.T) {
 	r := newRig(t)
 	addr, err := r.cloud.CreateAddress(t.Context(), cloudsim.CreateAddress{Name: "shop", Family: cloudsim.IPv6})

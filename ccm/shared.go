@@ -71,12 +71,10 @@ func setShared(desired *cloudsim.CreateLoadBalancer, cluster string, svc *v1.Ser
 	return nil
 }
 
-// errSelectsNodes is the error for a Service that selects nodes for a shared load balancer.
 var errSelectsNodes = fmt.Errorf("annotation %s and %s exclude each other, because Services that share a load balancer have the same nodes", AnnotationLoadBalancerShared, AnnotationLoadBalancerNodeSelector)
 
 func portName(l cloudsim.Listener) string { return string(l.Protocol) + "-" + strconv.Itoa(l.Port) }
 
-// isShared reports whether several Services can use lb.
 func isShared(lb cloudsim.LoadBalancer) bool { return lb.Labels[LabelShared] != "" }
 
 // member is a Service that uses a load balancer.

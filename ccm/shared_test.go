@@ -16,8 +16,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// sharingService returns a Service that uses one port of the shared load
-// balancer "front".
 func sharingService(n string, port int32, change ...func(*v1.Service)) *v1.Service {
 	return newService(append([]func(*v1.Service){annotate("shared", "front"), func(s *v1.Service) {
 		s.Name, s.UID = n, types.UID("00000000-1111-2222-3333-0000000000"+n)

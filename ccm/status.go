@@ -65,9 +65,9 @@ func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	return st
 }
 
-// portStatus returns nil if no listener at the address ip has an error without
-// an endpoint. Otherwise it returns the status of all ports, because the
-// Kubernetes API requires either all ports of a Service or no ports.
+// If a listener at the address ip has an error and no endpoint, portStatus returns the status of
+// all ports. The Kubernetes API requires either all ports of a Service or no ports. Otherwise
+// portStatus returns nil.
 func portStatus(lb cloudsim.LoadBalancer, ip string) []v1.PortStatus {
 	var ports []v1.PortStatus
 	broken := false
