@@ -32,15 +32,14 @@ type affinityEntry struct {
 	until  time.Time
 }
 
-// setTimeout changes the timeout. If the timeout is 0, setTimeout deletes all entries.
 func (a *affinity) setTimeout(timeout time.Duration) {
 	if a.timeout = timeout; timeout == 0 {
 		*a = affinity{}
 	}
 }
 
-// find returns the stored target of a client in a pool. It returns nil if there is no stored target
-// for this client.
+// find returns the stored target of a client in a pool. It returns nil if no target is stored or
+// the timeout has passed.
 func (a *affinity) find(client netip.Addr, pool string) *target {
 	e := a.byClient[clientOf{client, pool}]
 	if e == nil {
@@ -54,7 +53,6 @@ func (a *affinity) find(client netip.Addr, pool string) *target {
 	return k.target
 }
 
-// keep stores t as the target of a client in a pool, and restarts the timeout.
 func (a *affinity) keep(addr netip.Addr, pool string, t *target) {
 	if a.timeout == 0 {
 		return

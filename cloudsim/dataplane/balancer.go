@@ -14,7 +14,7 @@ import (
 )
 
 // lostEvery is the minimum time between two log lines of a balancer about a client that reached no
-// target. When no target answers, there may be thousands of such clients in a second.
+// target. When no target answers, this can affect thousands of clients in a second.
 const lostEvery = 10 * time.Second
 
 // balancer forwards the traffic of one load balancer. Only the goroutine of the
@@ -108,16 +108,13 @@ func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines
 	}
 }
 
-// isApplied returns true if the addresses, published ports and spec of lb are
-// already in force.
 func (b *balancer) isApplied(lb cloudsim.LoadBalancer) bool {
 	return slices.Equal(b.lb.Addresses, lb.Addresses) && slices.Equal(b.lb.Published, lb.Published) && b.lb.Same(lb.LoadBalancerSpec)
 }
 
-// closeSockets calls mustClose once for each socket. If mustClose returns true, closeSockets closes
-// the socket. The ports of closed sockets are free when closeSockets returns. The caller must not
-// hold mu, because closeSockets waits for the goroutines that accept clients, and these goroutines
-// may wait for mu.
+// closeSockets closes each socket for which mustClose returns true. The ports of closed sockets are
+// free when closeSockets returns. The caller must not hold mu, because closeSockets waits for the
+// goroutines that accept clients, and these goroutines may wait for mu.
 func (b *balancer) closeSockets(mustClose func(*socket) bool) {
 	for key, s := range b.sockets {
 		if mustClose(s) {
@@ -155,7 +152,6 @@ func (b *balancer) setListeners() {
 	}
 }
 
-// setSocket opens the socket s, unless a socket with the same key is open.
 func (b *balancer) setSocket(ctx context.Context, s *socket) {
 	if b.sockets[s.key] != nil {
 		return
@@ -258,7 +254,6 @@ func (b *balancer) updateProbes(ctx context.Context, t *target, m machine) {
 	b.updateSlots(t)
 }
 
-// recordProbe updates the verdict of t with the result of one probe.
 func (b *balancer) recordProbe(ctx context.Context, t *target, probeErr error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -278,7 +273,6 @@ func (b *balancer) recordProbe(ctx context.Context, t *target, probeErr error) {
 	}
 }
 
-// forgetIfUnused deletes a target that is not in the spec and has no connections.
 func (b *balancer) forgetIfUnused(t *target) {
 	if t.listed || t.active > 0 || b.targets[t.key] != t {
 		return
@@ -310,8 +304,6 @@ func (b *balancer) stop(grace time.Duration) {
 	}
 }
 
-// notifyReporter wakes the goroutine that reports the status, because the
-// status may have changed.
 func (b *balancer) notifyReporter() {
 	select {
 	case b.changed <- struct{}{}:

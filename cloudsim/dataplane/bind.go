@@ -94,8 +94,6 @@ func (c Config) bind(ctx context.Context, s *socket) (o *boundSocket, problem st
 	return o, fmt.Sprintf("%s: listening on %d instead", denied, high)
 }
 
-// unprivilegedStart returns a text with the value of the Linux setting
-// net.ipv4.ip_unprivileged_port_start. On other systems, it returns "".
 func unprivilegedStart() string {
 	raw, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err != nil {
@@ -104,7 +102,6 @@ func unprivilegedStart() string {
 	return fmt.Sprintf(" (net.ipv4.ip_unprivileged_port_start is %s)", strings.TrimSpace(string(raw)))
 }
 
-// explain returns the reason why the data plane cannot open a port, and advice for the user.
 func explain(err error, ip string, port int) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

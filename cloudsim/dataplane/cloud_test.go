@@ -104,7 +104,6 @@ func (m *fakeCloud) deleteInstance(id cloudsim.InstanceID) {
 	m.record(cloudsim.EventDelete, cloudsim.KindInstance, string(id), &i.Meta, func() any { return i })
 }
 
-// breakWatches ends all open watches.
 func (m *fakeCloud) breakWatches() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +111,6 @@ func (m *fakeCloud) breakWatches() {
 	m.notify()
 }
 
-// compact deletes all events of the journal.
 func (m *fakeCloud) compact() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,8 +127,7 @@ func (m *fakeCloud) restart() {
 	m.mu.Unlock()
 }
 
-// setError makes every call return err. If err is nil, calls succeed again. setError also ends
-// the watches.
+// setError makes every call return err, or succeed if err is nil. It also ends the watches.
 func (m *fakeCloud) setError(err error) {
 	m.mu.Lock()
 	m.down, m.met = err, false
@@ -243,8 +240,7 @@ func (m *fakeCloud) statuses(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancer
 }
 
 // await waits until the status of a load balancer contains all of its listeners and targets, and
-// passes the check of the caller. If the status passes, check returns "". Otherwise check returns
-// the reason.
+// check accepts the status. check returns "" to accept a status, or the reason why it does not.
 func (m *fakeCloud) await(t testing.TB, id cloudsim.LoadBalancerID, check func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus

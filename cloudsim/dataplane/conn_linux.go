@@ -97,8 +97,6 @@ func (c *conn) start() {
 	c.dial()
 }
 
-// dial begins to connect to the chosen target. If the attempt fails at once, the method tries
-// another target.
 func (c *conn) dial() {
 	for err := c.connect(); err != nil; err = c.connect() {
 		if !c.tryAnotherTarget(err) {
@@ -181,7 +179,6 @@ func (c *conn) handleDialResult(events uint32) {
 	}
 }
 
-// handleEvents handles the epoll events of an endpoint.
 func (s *endpoint) handleEvents(events uint32) {
 	const end = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 	s.readable = s.readable || events&(unix.EPOLLIN|end) != 0
@@ -205,7 +202,7 @@ func (s *endpoint) handleEvents(events uint32) {
 	}
 }
 
-// halfOf returns the direction of the bytes that come from s.
+// halfOf returns the half of the connection that carries the bytes from s.
 func (c *conn) halfOf(s *endpoint) *halfConn {
 	if s == &c.front {
 		return &c.halves[in]
@@ -224,7 +221,7 @@ func (c *conn) moveBytes() {
 		w := &c.halves[d]
 		unfinished, err := w.moveBytes(c.loop)
 		if err != nil {
-			// If src works, and the loop has forwarded all bytes and the end of dst to src, the
+			// If src works, and the loop has forwarded all bytes and the EOF of dst to src, the
 			// loop closes src without a reset. So the peer of src can still read these bytes.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
@@ -278,8 +275,8 @@ func (c *conn) deadline() time.Duration {
 	return c.active + idle
 }
 
-// hasWaitingBytes reports whether bytes wait for a slow reader. A connection
-// with such bytes does not count as idle.
+// hasWaitingBytes reports whether bytes wait for a slow reader. A connection with waiting bytes
+// does not count as idle.
 func (c *conn) hasWaitingBytes() bool {
 	return !c.halves[in].empty() || !c.halves[out].empty() || hasUnsent(c.front.fd) || hasUnsent(c.back.fd)
 }
@@ -295,8 +292,8 @@ func (c *conn) cutSoon() {
 	})
 }
 
-// endWaiting ends connection c only if the client of c connected to socket s, and the data plane
-// has not yet opened the connection to a target.
+// endWaiting resets c if the client of c connected to socket s and the loop still waits for a
+// target's answer.
 func (c *conn) endWaiting(s *socket) {
 	if c.phase == dialing && c.socket == s {
 		c.b.abandon(c.l, c.client, c.choice)

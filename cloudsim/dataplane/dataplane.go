@@ -31,14 +31,14 @@ type Cloud interface {
 
 // Config configures Run. If a field has the zero value, Run uses the default value of the field.
 type Config struct {
-	// LowPortOffset is for ports below 1024. If this machine does not allow the process to open
-	// such a port, the data plane opens the port plus LowPortOffset instead. The default is 10000,
-	// so port 80 becomes 10080.
+	// LowPortOffset is for ports below 1024. If this machine does not allow the process to open the
+	// port, the data plane opens the port plus LowPortOffset instead. The default is 10000, so port
+	// 80 becomes 10080.
 	LowPortOffset int
 	// DrainTimeout is the time for which a connection may continue after the removal of its target
-	// or listener, or after its instance begins to shut down. A load balancer can set its own
-	// timeout. The default is 30 s. If the value is negative, the data plane cuts such connections
-	// at once.
+	// or listener, or after the target's instance begins to shut down. A load balancer can set its
+	// own timeout. The default is 30 s. If the value is negative, the data plane cuts these
+	// connections at once.
 	DrainTimeout time.Duration
 	// IdleTimeout is the time for which a connection may be silent in both directions. A listener
 	// can set its own timeout. The data plane may cut a silent connection late. The delay is at
@@ -74,7 +74,7 @@ type Config struct {
 	// ShowClients makes targets with an IPv4 address see a client's own IPv4 address instead of
 	// this machine's address. It needs Linux and CAP_NET_ADMIN. The caller must configure the
 	// network to route the targets' answers back to this machine. The destination address of these
-	// answers is the client's address. The caller must also configure this machine to accept such
+	// answers is the client's address. The caller must also configure this machine to accept these
 	// answers.
 	//
 	// HideClients are ranges of clients for which ShowClients has no effect, in addition to
@@ -208,7 +208,6 @@ type plane struct {
 	ending    sync.WaitGroup // load balancers that were stopped and still have connections
 }
 
-// putInstance applies the present state of an instance.
 func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
 	if i.Revision < p.machines[i.ID].revision {
 		return // the event is older than the list

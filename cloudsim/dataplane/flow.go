@@ -33,7 +33,6 @@ func (f *flow) passed() { f.last.Store(int64(time.Since(startTime))) }
 
 func (f *flow) silence() time.Duration { return time.Since(startTime) - time.Duration(f.last.Load()) }
 
-// udpServer serves one UDP socket.
 type udpServer struct {
 	b      *balancer
 	socket *socket
@@ -86,10 +85,10 @@ func (p *udpServer) forward(datagram []byte, from netip.AddrPort) {
 	}
 }
 
-// sendToTarget sends a datagram to the flow's target. If the target has refused an earlier
-// datagram, or if the flow's socket is closed, the method ends the flow and returns false for sent.
-// Otherwise sent is true, even if the system drops the datagram. It returns true for refused if the
-// target has refused an earlier datagram.
+// sendToTarget sends a datagram to the flow's target. The result refused is true if the target has
+// refused an earlier datagram. In this case, or if the flow's socket is closed, sendToTarget ends
+// the flow, and the result sent is false. Otherwise sent is true, even if the system drops the
+// datagram.
 func (p *udpServer) sendToTarget(f *flow, datagram []byte) (sent, refused bool) {
 	n, err := f.server.Write(datagram)
 	switch {
@@ -149,7 +148,6 @@ func (p *udpServer) close(f *flow) {
 	_ = f.server.Close()
 }
 
-// endAll closes every flow.
 func (p *udpServer) endAll() {
 	p.mu.Lock()
 	all := p.flows
@@ -160,8 +158,8 @@ func (p *udpServer) endAll() {
 	}
 }
 
-// A goroutine that waits for data checks the idle timeout at least once in maxIdleCheck. A new idle
-// timeout of the listener takes effect after at most this time.
+// maxIdleCheck is the maximum time between two checks of the idle timeout by a goroutine that waits
+// for data. A new idle timeout of the listener takes effect after at most this time.
 const maxIdleCheck = 10 * time.Second
 
 // answer forwards the target's datagrams to the client, until the flow is silent for too long

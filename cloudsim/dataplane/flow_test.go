@@ -57,7 +57,6 @@ func udpFleet(t testing.TB, n int) (f *fleet, stops []func()) {
 	return f, stops
 }
 
-// udpClient is a client's UDP socket.
 type udpClient struct {
 	*net.UDPConn
 	t testing.TB

@@ -88,8 +88,7 @@ func (f *follower) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt}, nil
 }
 
-// notListed compares the keys of the map known with the keys of the items in list. It returns the
-// keys that are in known but not in list.
+// notListed returns the keys of the map known that no item in list has.
 func notListed[K comparable, V, T any](known map[K]V, list []T, key func(T) K) []K {
 	missing := maps.Clone(known)
 	for _, item := range list {

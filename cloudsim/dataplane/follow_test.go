@@ -88,8 +88,8 @@ func TestOutageAndLostJournal(t *testing.T) {
 	}
 }
 
-// A watch may repeat events that are older than the list. Such an event does not restore a
-// deleted load balancer or a removed listener.
+// A watch may repeat events that are older than the list. These events do not restore a deleted
+// load balancer or a removed listener.
 func TestOldEventsAreIgnored(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	var addresses []string
@@ -186,7 +186,6 @@ func TestCloudThatBeganAnew(t *testing.T) {
 	}
 }
 
-// The data plane repeats a failed report.
 func TestReportIsRetried(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, each(echo))

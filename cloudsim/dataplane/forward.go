@@ -10,7 +10,6 @@ const (
 	dialAttempts = 3 // maximum number of targets that the data plane dials for a connection
 )
 
-// direction is the direction of traffic through a connection.
 type direction int
 
 const (

@@ -77,8 +77,6 @@ func TestSlowProbesDelayNoOthers(t *testing.T) {
 	}
 }
 
-// answer reads a request. If healthy is true, answer sends a response. Otherwise answer waits until
-// the client closes the connection.
 func answer(c net.Conn, healthy bool) {
 	defer c.Close()
 	req, err := http.ReadRequest(bufio.NewReader(c))

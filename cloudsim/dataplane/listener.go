@@ -39,7 +39,6 @@ func newListener(p port) *listener {
 	return &listener{port: p, slots: map[*target]*slot{}, refused: map[refusal]uint64{}}
 }
 
-// setSpec sets the spec of the listener. It reports whether the idle timeout has changed.
 func (l *listener) setSpec(spec cloudsim.Listener, cfg Config) (idleChanged bool) {
 	l.spec = spec
 	idle := time.Duration(spec.IdleTimeoutSeconds) * time.Second
@@ -59,7 +58,6 @@ func (l *listener) proxyProtocol() cloudsim.ProxyProtocol {
 	return l.proxy.Load().(cloudsim.ProxyProtocol)
 }
 
-// limit returns the maximum number of open connections or flows of the listener.
 func (l *listener) limit(cfg Config) int {
 	if l.spec.MaxConnections > 0 {
 		return l.spec.MaxConnections
@@ -169,8 +167,6 @@ func (b *balancer) waitRetry(ctx context.Context, retry *backoff.Backoff, action
 	retry.Wait(ctx)
 }
 
-// setEndpoint stores the endpoint at which clients reach a socket, and the problem of
-// the socket. The endpoint and the problem may be "".
 func (b *balancer) setEndpoint(s *socket, endpoint, problem string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -88,7 +88,6 @@ func (f *forwarder) leastLoaded(acceptLoop *loop) *loop {
 // descriptorOwner is the owner of a descriptor that a loop waits for. Only the loop calls the
 // methods of the owner.
 type descriptorOwner interface {
-	// handleEvents handles epoll events of the descriptor.
 	handleEvents(events uint32)
 	// checkDeadline handles the deadline of the owner if the deadline has passed. It returns the
 	// time of the next check on the clock of the loop. The result is never if no check is
@@ -167,7 +166,6 @@ func (l *loop) runInLoop(f func()) {
 	<-done
 }
 
-// run serves the loop until ended is true.
 func (l *loop) run() {
 	defer l.close()
 	events := make([]unix.EpollEvent, 128)
@@ -202,8 +200,7 @@ func (l *loop) sleepTime() time.Duration {
 }
 
 // roundUpMillis rounds d up to whole milliseconds, so that the loop does not wake before d has
-// passed. If d is equal to the constant never, the result is -1. This result means that the wait
-// has no limit.
+// passed. If d is never, the result is -1, which means no limit.
 func roundUpMillis(d time.Duration) int {
 	if d == never {
 		return -1
@@ -224,7 +221,6 @@ func (l *loop) tick(allowed time.Duration) {
 	l.now = now
 }
 
-// runQueued runs the functions that other goroutines queued with enqueue.
 func (l *loop) runQueued() {
 	l.mu.Lock()
 	todo := l.todo
@@ -262,7 +258,6 @@ func (l *loop) checkDeadlines() {
 	}
 }
 
-// scheduleCheck moves the next check to the given time, unless the next check is already earlier.
 func (l *loop) scheduleCheck(checkTime time.Duration) { l.next = min(l.next, checkTime) }
 
 // watch makes the loop wait for events of fd. The loop passes the events to s.

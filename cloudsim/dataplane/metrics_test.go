@@ -33,7 +33,6 @@ func metricSeries(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 	return all
 }
 
-// sum returns the sum of all series with the given name.
 func sum(t testing.TB, reg *prometheus.Registry, name string) (n float64) {
 	t.Helper()
 	for s, v := range metricSeries(t, reg) {

@@ -53,7 +53,6 @@ func (r *probeSlots) takeSlot(ctx context.Context, p *probeShare) bool {
 	return false
 }
 
-// giveSlot makes one slot of p free again.
 func (r *probeSlots) giveSlot(p *probeShare) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +61,7 @@ func (r *probeSlots) giveSlot(p *probeShare) {
 	r.serve()
 }
 
-// serve grants free slots to the waiting load balancers.
+// serve grants free slots to the waiting load balancers. The caller must hold r.mu.
 func (r *probeSlots) serve() {
 	for len(r.waiting) > 0 {
 		next := 0

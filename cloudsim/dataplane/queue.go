@@ -81,7 +81,7 @@ func (q *queue) setQueued(s *slot, queued bool) {
 }
 
 // takeNext chooses the next slot, but not the slot of a target that the caller has tried. It
-// returns nil if no such slot exists.
+// returns nil if the queue has no other slot.
 func (q *queue) takeNext(tried []*target) *slot {
 	var aside []*slot
 	for len(q.slots) > 0 && slices.Contains(tried, q.slots[0].target) {

@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// hostIPs returns addresses of this machine: a loopback address, and an IPv4
-// address of another interface if this machine has such an address.
+// hostIPs returns a loopback address. If another interface of this machine has an IPv4 address,
+// hostIPs also returns this address.
 func hostIPs(t *testing.T) []string {
 	t.Helper()
 	all := []string{"127.0.0.1"}

@@ -239,7 +239,6 @@ func TestUpdateInPlace(t *testing.T) {
 	}
 }
 
-// removeTargets removes all targets.
 func (f *fleet) removeTargets(t *testing.T) {
 	t.Helper()
 	f.lb.Targets = nil

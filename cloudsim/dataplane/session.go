@@ -86,7 +86,6 @@ func (b *balancer) abandon(l *listener, client netip.Addr, c choice) {
 	b.endRefused(l, client)
 }
 
-// dialFailed counts a failed dial of t.
 func (b *balancer) dialFailed(t *target) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,7 +131,6 @@ func (b *balancer) join(s *session) bool {
 	return true
 }
 
-// removeSession removes a session that has ended, and releases its target.
 func (b *balancer) removeSession(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,6 +2,6 @@
 
 package dataplane_test
 
-// On Linux, the data plane detects bytes that wait for a slow reader. A connection with such bytes
-// is not idle.
+// seesUnsent is true, because on Linux the data plane detects bytes that wait for a slow reader. A
+// connection with waiting bytes is not idle.
 const seesUnsent = true

@@ -69,7 +69,6 @@ func isIPv4(ip string) bool {
 	return err == nil && a.Is4()
 }
 
-// isReachable returns true if a connection can reach the machine.
 func (m machine) isReachable() bool { return m.state == cloudsim.InstanceRunning && !m.dark }
 
 // withAddresses returns a copy of m for a target. If the target is an address behind the instance,
@@ -95,7 +94,6 @@ func (m machine) reach(client netip.Addr) string {
 	return m.ips[0]
 }
 
-// unusableReason returns the reason for which a machine takes no connections.
 func (m machine) unusableReason(id cloudsim.InstanceID) string {
 	switch {
 	case m.state == "":

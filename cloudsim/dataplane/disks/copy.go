@@ -31,7 +31,6 @@ const (
 
 var errBusy = errors.New("programs write to the disk all the time: a copy needs a pause in the writes, or, for a single disk, a file system that can clone files (XFS, Btrfs)")
 
-// fileCopy describes the copy of one file.
 type fileCopy struct {
 	from, to string
 	bytes    int64 // minimum size of the copy; the copy of a larger source has the size of the source

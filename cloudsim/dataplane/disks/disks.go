@@ -181,8 +181,6 @@ func (k *manager) handle(ctx context.Context, e cloudsim.Event) error {
 	return nil
 }
 
-// forget stops the job that writes the file of a deleted disk or snapshot, and
-// deletes the file.
 func (k *manager) forget(job, path string) {
 	k.stop(job)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

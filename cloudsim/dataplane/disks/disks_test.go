@@ -179,7 +179,6 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-// fileNames returns the names of the files in dir, sorted and joined by spaces.
 func fileNames(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := os.ReadDir(dir)

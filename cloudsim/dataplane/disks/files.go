@@ -147,7 +147,7 @@ func dataIn(path string) (n int64, err error) {
 }
 
 // Stage prepares the data that Save wrote, so that Swap can move it to the final paths. If r is
-// nil, the state has no such data. Swap will then keep the present files of the disks and snapshots
+// nil, the state has no disk data. Swap will then keep the present files of the disks and snapshots
 // in ids, and delete all other files. If r is not nil, Stage ignores ids. Stage returns Invalid if
 // the data is damaged.
 func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s cloudsim.StagedData, err error) {
@@ -168,7 +168,6 @@ func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s
 	return cloudsim.StagedData{Folder: filepath.Base(dir), Keep: ids}, errors.Join(fsync.Dir(dir), fsync.Dir(f.dir))
 }
 
-// scratch makes an empty temporary folder in the folder of the disk files.
 func (f *Files) scratch() (string, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return "", err
@@ -212,8 +211,7 @@ func (f *Files) Swap(commitState func() (cloudsim.StagedData, error)) error {
 	return err
 }
 
-// finish moves the files of the pending data to their final paths. If there is no pending data, it
-// does nothing.
+// finish moves the files of the pending data to their final paths.
 func (f *Files) finish() error {
 	stage := f.pendingData.Load()
 	if stage == nil {
@@ -255,8 +253,8 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 }
 
 // removeAllBut deletes the files that match ownFiles, except the files with names in keep. It
-// continues after a failed deletion, and returns these errors in failed. It returns err if it
-// cannot read the folder.
+// continues after a failed deletion, and returns the errors of all failed deletions in failed. It
+// returns err if it cannot read the folder.
 func (f *Files) removeAllBut(keep map[string]bool) (failed []error, err error) {
 	all, err := os.ReadDir(f.dir)
 	if err != nil {

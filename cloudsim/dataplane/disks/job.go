@@ -53,8 +53,7 @@ func (j *jobs) start(ctx context.Context, name string, fn func(context.Context) 
 	})
 }
 
-// stop cancels the job with the given name and waits for its end. If no job has
-// this name, stop does nothing.
+// stop cancels the job with the given name and waits for its end.
 func (j *jobs) stop(name string) {
 	j.mu.Lock()
 	own := j.all[name]

@@ -114,7 +114,6 @@ func unpack(ctx context.Context, r *statefile.Reader, dir string) (ids []string,
 	return nil, ctx.Err()
 }
 
-// create makes a new file of the given size in dir, with the file mode of a disk or a snapshot.
 func create(dir, id string, size int64) (*os.File, error) {
 	mode := made
 	if strings.HasPrefix(id, "snap-") {

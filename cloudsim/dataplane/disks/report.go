@@ -12,14 +12,13 @@ import (
 )
 
 const (
-	// reportsAtOnce is the maximum number of concurrent reports.
 	reportsAtOnce = 64
 	// gatherTime is the time that sendReports waits before it sends reports. More reports arrive
 	// during this wait, and the cloud can store all of them in one commit. During the wait, the
 	// cloud can serve the calls of clients, which are more urgent. If a caller deletes a disk
 	// during the wait, the disk needs no report. The disadvantage is that the cloud gets the status
-	// of a disk with this delay. Reports of copies have no such delay, because clients wait for
-	// these reports.
+	// of a disk with this delay. Reports of copies have no delay, because clients wait for these
+	// reports.
 	gatherTime = 100 * time.Millisecond
 )
 
@@ -48,7 +47,6 @@ func (r *reports) add(id cloudsim.DiskID, s cloudsim.DiskStatus) {
 	}
 }
 
-// drop removes the waiting report of a deleted disk.
 func (r *reports) drop(id cloudsim.DiskID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
