@@ -21,7 +21,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// oneCallDialect returns a dialect with one call, which runs the given function.
 func oneCallDialect(do func(*dialect.Request) (int, any, error)) dialect.Dialect {
 	return dialect.Dialect{
 		Name:  "plain",
@@ -128,7 +127,6 @@ cloudsim_dialect_unsupported_total{dialect="plain",resource="widgets"} 2
 	}
 }
 
-// deadlineRecorder is an http.ResponseWriter that records its last write deadline.
 type deadlineRecorder struct {
 	*httptest.ResponseRecorder
 	deadline time.Time
@@ -137,7 +135,7 @@ type deadlineRecorder struct {
 func (d *deadlineRecorder) SetWriteDeadline(t time.Time) error { d.deadline = t; return nil }
 
 // TestWriteDeadline proves that a client that does not read its answer cannot keep the connection
-// open for ever.
+// open forever.
 func TestWriteDeadline(t *testing.T) {
 	h := dialect.New(slog.New(slog.DiscardHandler), oneCallDialect(func(*dialect.Request) (int, any, error) { return http.StatusOK, "x", nil }), dialect.Config{})
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
@@ -392,8 +390,6 @@ func TestServeEndsWaitingRequests(t *testing.T) {
 	}
 }
 
-// TestDisconnectIsNoInternalError proves that the server does not log an error of the dialect if the
-// client disconnects.
 func TestDisconnectIsNoInternalError(t *testing.T) {
 	var log strings.Builder
 	ctx, disconnect := context.WithCancel(t.Context())

@@ -33,8 +33,7 @@ func Message(r *Request, err error) string {
 	return err.Error()
 }
 
-// isInternal reports whether an error is internal. The cause of an internal error is the dialect or
-// the cloud, and not the request.
+// isInternal reports whether the dialect or the cloud, and not the request, caused the error.
 func isInternal(err error) bool {
 	_, unsupported := errors.AsType[Unsupported](err)
 	_, notJSON := errors.AsType[NotJSON](err)

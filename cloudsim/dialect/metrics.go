@@ -12,7 +12,6 @@ type metrics struct {
 	seen *resourceSet
 }
 
-// newMetrics creates the metrics of a dialect. Two dialects may use the same registry.
 func newMetrics(reg prometheus.Registerer) metrics {
 	m := metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -46,7 +45,6 @@ func registerShared(reg prometheus.Registerer, c *prometheus.CounterVec) *promet
 // The metric needs a limit because callers choose the paths of their calls.
 const maxResources = 64
 
-// resourceSet is the set of resources that are in the metric of unsupported calls.
 type resourceSet struct {
 	mu    sync.Mutex
 	names map[string]bool

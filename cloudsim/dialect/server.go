@@ -79,7 +79,8 @@ func (r *Request) ReadBody() ([]byte, error) {
 // returns an Invalid error for a body that is too large or cannot be read.
 //
 // The function Do of each Call calls the cloud before it calls Decode. The call to the cloud fails
-// if the caller has no valid token. So the server does not decode the body of such a caller.
+// if the caller has no valid token. So the server does not decode the body if the caller has no
+// valid token.
 func (r *Request) Decode(target any) error {
 	raw, err := r.ReadBody()
 	if err != nil {
@@ -136,7 +137,6 @@ func jsonType(t reflect.Type) string {
 	}
 }
 
-// clip shortens s, so that an error message stays short.
 func clip(s string) string {
 	if len(s) > 80 {
 		return strings.ToValidUTF8(s[:80], "") + "…"
@@ -144,7 +144,6 @@ func clip(s string) string {
 	return s
 }
 
-// server is the http.Handler of a dialect.
 type server struct {
 	log     *slog.Logger
 	dialect Dialect
@@ -259,7 +258,6 @@ func newRequestID() string {
 	return "req-" + hex.EncodeToString(b[:])
 }
 
-// serve executes a call and writes its answer.
 func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 	begin := time.Now()
 	out := &reply{ResponseWriter: w}
@@ -343,7 +341,6 @@ func (s *server) do(req *Request, to *transport, c Call) (status int, body any, 
 	return c.Do(req)
 }
 
-// reply is an http.ResponseWriter that stores the status of the answer.
 type reply struct {
 	http.ResponseWriter
 	status int

@@ -22,8 +22,8 @@ import (
 const labelParameters = dialect.LabelPrefix + "parameters"
 
 // mismatch is EC2's error code for a request that has the ClientToken of an earlier request, but
-// other parameters. The dialect also returns this code if the cloud refuses such a request with the
-// error kind Exists. The cloud returns Exists if the cloud receives both requests at the same time.
+// other parameters. If the cloud receives both requests at the same time, it refuses one request
+// with the error kind Exists. The dialect then also returns this code.
 const mismatch = "IdempotentParameterMismatch"
 
 var clientTokenRE = regexp.MustCompile(`^[!-~]{1,64}$`)

@@ -10,7 +10,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// withTwoRegions adds the region sim-2 with the zone sim-2a to the catalogue.
 func withTwoRegions() cloudtest.Option {
 	return cloudtest.WithConfig(func(c *engine.Config) {
 		c.Catalogue.Regions = append(c.Catalogue.Regions, cloudsim.Region{Meta: cloudsim.Meta{Name: "sim-2"}})
@@ -49,8 +48,8 @@ func TestClientTokenOrder(t *testing.T) {
 	}
 }
 
-// TestClientTokenRegions proves that the same request in another region creates another resource, as
-// in EC2.
+// TestClientTokenRegions proves that the same request in another region creates another resource,
+// as in EC2.
 func TestClientTokenRegions(t *testing.T) {
 	w := start(t, withTwoRegions())
 	for _, region := range []string{"sim-1", "sim-2"} {
@@ -80,7 +79,8 @@ func TestClientTokenKeepsInstances(t *testing.T) {
 	}
 }
 
-// TestTagsOfOtherRegion proves that a request cannot change the tags of a resource in another region.
+// TestTagsOfOtherRegion proves that a request cannot change the tags of a resource in another
+// region.
 func TestTagsOfOtherRegion(t *testing.T) {
 	w := start(t, withTwoRegions())
 	w.succeed(t, "sim-1", runOne)

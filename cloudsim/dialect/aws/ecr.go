@@ -139,7 +139,6 @@ func createRepository(r *dialect.Request, me cloudsim.Identity, input createRepo
 	return repositoryAnswer{repositoryOf(r, own)}, err
 }
 
-// findRepository returns the repository with the given name.
 func findRepository(r *dialect.Request, name string) (cloudsim.Repository, error) {
 	if name == "" {
 		return cloudsim.Repository{}, coded(http.StatusBadRequest, "InvalidParameterException", "the field repositoryName must not be empty")

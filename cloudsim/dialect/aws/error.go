@@ -56,7 +56,6 @@ func failureOf(err error) dialect.Failure {
 	return failures[cloudsim.KindOf(err)]
 }
 
-// firstField returns the name of the first field in an error, or "" if the error names no field.
 func firstField(e *cloudsim.Error) string {
 	if len(e.Fields) == 0 {
 		return ""
@@ -100,8 +99,6 @@ func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	writeXML(w, f.Status, xml.Name{Space: s.namespace, Local: "ErrorResponse"}, queryError{Type: kind, Code: f.Code, Message: message, ID: r.ID})
 }
 
-// recode replaces the code of an error of the type dialect.CodedError. It does not change other
-// errors.
 func recode(err error, code string) error {
 	e, ok := errors.AsType[dialect.CodedError](err)
 	if !ok {

@@ -41,8 +41,6 @@ func readRouting(q *query) (r routing, err error) {
 	return r, err
 }
 
-// getTargetGroup returns the target group with the given id, and reports whether this target group
-// exists.
 func (r routing) getTargetGroup(id cloudsim.RecordID) (targetGroup, bool) {
 	n := slices.IndexFunc(r.groups, func(g targetGroup) bool { return g.ID == id })
 	if n < 0 {
@@ -51,8 +49,6 @@ func (r routing) getTargetGroup(id cloudsim.RecordID) (targetGroup, bool) {
 	return r.groups[n], true
 }
 
-// put stores s in a list, and returns the list. If an element of the list has the same id as s, put
-// replaces this element by s. Otherwise put appends s.
 func put[D any](list []storedObject[D], s storedObject[D]) []storedObject[D] {
 	if n := slices.IndexFunc(list, func(have storedObject[D]) bool { return have.ID == s.ID }); n >= 0 {
 		list[n] = s
@@ -147,11 +143,11 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRoutin
 }
 
 // permitTargets sets the source ranges and the targets of a load balancer without security groups.
-// In AWS, such a load balancer preserves the IP addresses of its clients by default. So the rules
-// of a target's security groups apply to the addresses of the clients. If no rule permits
-// connections to a target of a listener, permitTargets removes the target from this listener. An
-// address is in the source ranges only if, for each remaining target, a rule permits connections
-// from this address. The parameter g is the same as in computeListeners.
+// In AWS, a network load balancer without security groups preserves the IP addresses of its clients
+// by default. So the rules of a target's security groups apply to the addresses of the clients. If
+// no rule permits connections to a target of a listener, permitTargets removes the target from this
+// listener. An address is in the source ranges only if, for each remaining target, a rule permits
+// connections from this address. The parameter g is the same as in computeListeners.
 func (r routing) permitTargets(q *query, l *cloudsim.LoadBalancerSpec, g *group) error {
 	known := map[string][]rule{} // rules of lists of security groups
 	var open [][]netip.Prefix    // permitted ranges of each remaining target, without duplicates

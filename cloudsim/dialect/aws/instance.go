@@ -136,7 +136,6 @@ type instanceResources struct {
 	groups map[string]string // names of security groups; the keys are AWS's ids
 }
 
-// readInstanceResources reads the disks and the security groups of instances.
 func readInstanceResources(q *query, all []cloudsim.Instance) (instanceResources, error) {
 	r := instanceResources{disks: map[cloudsim.InstanceID][]cloudsim.Disk{}, groups: map[string]string{}}
 	if len(all) == 0 {
@@ -264,7 +263,6 @@ var instances = kind[cloudsim.Instance, cloudsim.InstanceID]{
 	},
 }
 
-// optionalID returns AWS's id for an id of this cloud, or nil if the id is "".
 func optionalID[S ~string](prefix string, id S) []string {
 	if id == "" {
 		return nil
@@ -286,8 +284,6 @@ type reservation struct {
 	Instances items[instance] `xml:"instancesSet"`
 }
 
-// inRegionOf returns a function that reports whether an instance belongs to the region of a
-// request.
 func inRegionOf(q *query) func(cloudsim.Instance) bool {
 	region := q.region()
 	return func(i cloudsim.Instance) bool { return i.Region == region }

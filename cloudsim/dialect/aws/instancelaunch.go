@@ -174,9 +174,9 @@ func (l *launchRequest) create(q *query, n int) (i cloudsim.Instance, isNew bool
 // terminates nothing. In this case the client repeats the request, and the repeated request finds
 // the instances. If a termination fails, terminateCreated returns the error of the termination.
 //
-// terminateCreated keeps the instances of an earlier request with the same ClientToken, because these
-// instances may already be in use. So if a request fails with a status of 500 or more, and its
-// repetition fails with another status, the instances of the first request stay.
+// terminateCreated keeps the instances of an earlier request with the same ClientToken, because
+// these instances may already be in use. So if a request fails with a status of 500 or more, and
+// its repetition fails with another status, the instances of the first request stay.
 func terminateCreated(q *query, made []cloudsim.Instance, cause error) error {
 	if failureOf(cause).Status >= http.StatusInternalServerError {
 		return cause
@@ -189,7 +189,6 @@ func terminateCreated(q *query, made []cloudsim.Instance, cause error) error {
 	return cause
 }
 
-// firstZone returns the first zone of the region in alphabetical order.
 func firstZone(q *query) (name string, err error) {
 	all, err := listAll(q, zones)
 	for _, z := range all {
@@ -203,8 +202,7 @@ func firstZone(q *query) (name string, err error) {
 	return name, err
 }
 
-// checkZone returns an error if zone is not the name of a zone in the region of the request. The
-// text of this error contains the name of the given request parameter.
+// checkZone returns an error if zone is not the name of a zone in the region of the request.
 func checkZone(q *query, parameter, zone string) error {
 	all, err := listAll(q, zones)
 	if err != nil {

@@ -148,9 +148,8 @@ var noticeEvents = map[cloudsim.NoticeType]instanceStatusEvent{
 	cloudsim.NoticePreemption:  {Code: "instance-retirement", Description: "the cloud will terminate the instance"},
 }
 
-// summaryOf returns the result of a status check in EC2's format. The parameter checkPassed tells
-// whether a running instance passes the check. It has no effect on the result for an instance in
-// another state.
+// summaryOf returns the result of a status check in EC2's format. The parameter checkPassed affects
+// only the result for a running instance.
 func summaryOf(i cloudsim.Instance, checkPassed bool) statusSummary {
 	var status, detail string
 	switch name := instanceStates[i.State].Name; {

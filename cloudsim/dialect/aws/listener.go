@@ -23,7 +23,6 @@ type listener struct {
 	InstancePort     int    `xml:"InstancePort"`
 }
 
-// decodeListeners decodes the parameter Listeners, which is a list with at least one element.
 func (q *query) decodeListeners() (all []cloudsim.Listener) {
 	q.forEach("Listeners.member", func(prefix string) {
 		if q.left[prefix+"InstanceProtocol"] == "" {
@@ -99,8 +98,8 @@ func deleteListeners(q *query) (any, error) {
 //   - If no rule permits connections to the port of a listener, the listener gets an empty list of
 //     targets. Then it refuses all connections.
 //   - An address is in the source ranges only if the rules permit connections from this address to
-//     each listener that keeps its targets. If there is no such address, all listeners refuse
-//     connections.
+//     each listener that keeps its targets. If no address meets this condition, all listeners
+//     refuse connections.
 //
 // So a client can connect only if AWS would also permit the connection. A rule with a security
 // group as its source permits no connection to a load balancer.

@@ -90,8 +90,6 @@ func idsInLabel(l cloudsim.LoadBalancer, label string) []string {
 	return strings.Split(l.Labels[label], ",")
 }
 
-// setList stores ids or names as the value of a label. If the list is empty, setList deletes the
-// label.
 func setList(l *cloudsim.LoadBalancer, label string, names []string) {
 	l.Labels[label] = strings.Join(names, ",")
 	if len(names) == 0 {
@@ -100,8 +98,8 @@ func setList(l *cloudsim.LoadBalancer, label string, names []string) {
 }
 
 // isClassic returns a function that reports whether a load balancer is a classic load balancer in
-// the given region. The function returns false during the deletion of a load balancer, because AWS
-// does not show such a load balancer.
+// the given region. The function returns false for a load balancer that the cloud is deleting,
+// because AWS does not show it.
 func isClassic(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return l.Labels[labelGroups] != "" && !isNLB(l) && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
@@ -127,8 +125,6 @@ func findByName(q *query, name string, filter func(cloudsim.LoadBalancer) bool) 
 	return cloudsim.LoadBalancer{}, errNoLoadBalancer(name)
 }
 
-// findLoadBalancer returns the classic load balancer with the given name in the region of the
-// request.
 func findLoadBalancer(q *query, name string) (cloudsim.LoadBalancer, error) {
 	return findByName(q, name, isClassic(q.region()))
 }
@@ -479,7 +475,6 @@ func applyGroup(q *query, g group, unstored *group) error {
 	return nil
 }
 
-// usesGroup returns a function that reports whether a load balancer has the security group g.
 func usesGroup(g group) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool { return slices.Contains(idsInLabel(l, labelGroups), g.id()) }
 }

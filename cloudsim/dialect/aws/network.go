@@ -26,7 +26,6 @@ type describeVPCsAnswer struct {
 	Next string     `xml:"nextToken,omitempty"`
 }
 
-// stateOf returns the state of a network or a subnet in EC2's format.
 func stateOf[S ~string](s S) string {
 	if s == "creating" {
 		return "pending"

@@ -27,7 +27,6 @@ type networkAttribute struct {
 	Value string `xml:"Value"`
 }
 
-// decodeAttributes decodes the parameter Attributes, which is a list with at least one element.
 func (q *query) decodeAttributes() (all []networkAttribute) {
 	q.forEach("Attributes.member", func(prefix string) {
 		all = append(all, networkAttribute{q.requiredText(prefix + "Key"), q.text(prefix + "Value")})
@@ -36,7 +35,6 @@ func (q *query) decodeAttributes() (all []networkAttribute) {
 	return all
 }
 
-// parseBool returns the value of a boolean attribute.
 func (a networkAttribute) parseBool() (bool, error) {
 	if a.Value != "true" && a.Value != "false" {
 		return false, a.errInvalid("true or false")

@@ -145,7 +145,6 @@ func modifyListener(q *query) (any, error) {
 	return storeListener(q, l, r, li)
 }
 
-// findListener returns the listener with the given ARN, and the load balancer of the listener.
 func (r routing) findListener(q *query, wanted string) (l cloudsim.LoadBalancer, li networkListener, err error) {
 	id, err := idFromARN[cloudsim.RecordID](wanted, arnListener, groupPrefix, "a listener")
 	if err != nil {
@@ -253,7 +252,6 @@ func deleteListener(q *query) (any, error) {
 	return emptyAnswer(q), applyRecords(q, users, nil)
 }
 
-// deleteListenerRecords deletes the records of the listeners for which filter returns true.
 func deleteListenerRecords(q *query, all []networkListener, filter func(networkListener) bool) error {
 	for _, li := range all {
 		if !filter(li) {

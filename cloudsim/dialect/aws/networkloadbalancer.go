@@ -40,7 +40,6 @@ type networkResult struct {
 	Next          string                               `xml:"NextMarker,omitempty"`
 }
 
-// networkAnswer returns the answer of a call about network load balancers.
 func networkAnswer(q *query, r networkResult) *queryAnswer {
 	r.XMLName.Local = q.Form.Get("Action") + "Result"
 	return &queryAnswer{Result: r}
@@ -78,15 +77,14 @@ func isNLB(l cloudsim.LoadBalancer) bool {
 }
 
 // isNetwork returns a function that reports whether a load balancer is a network load balancer in
-// the given region. The function returns false during the deletion of a load balancer, because AWS
-// does not show such a load balancer.
+// the given region. The function returns false for a load balancer that the cloud is deleting,
+// because AWS does not show it.
 func isNetwork(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return isNLB(l) && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
 	}
 }
 
-// listNetworkLoadBalancers returns all network load balancers in the region of the request.
 func listNetworkLoadBalancers(q *query) ([]cloudsim.LoadBalancer, error) {
 	return listLoadBalancers(q, isNetwork(q.region()))
 }
@@ -105,8 +103,6 @@ func findNetworkLoadBalancer(q *query, wanted string) (cloudsim.LoadBalancer, er
 	return l, err
 }
 
-// findNetworkByName returns the network load balancer with the given name in the region of the
-// request.
 func findNetworkByName(q *query, name string) (cloudsim.LoadBalancer, error) {
 	return findByName(q, name, isNetwork(q.region()))
 }
@@ -199,8 +195,6 @@ func createNetworkLoadBalancer(q *query) (any, error) {
 	return describeNetworks(q, []cloudsim.LoadBalancer{l}, "")
 }
 
-// sameNetworkSettings reports whether the network load balancer l has the settings in the request
-// req.
 func sameNetworkSettings(l cloudsim.LoadBalancer, req cloudsim.CreateLoadBalancer) bool {
 	for _, label := range []string{labelNetwork, labelGroups, labelSubnets} {
 		if l.Labels[label] != req.Labels[label] {
@@ -237,7 +231,6 @@ func deleteNetworkLoadBalancer(q *query) (any, error) {
 	return emptyAnswer(q), deleteListenerRecords(q, all, func(li networkListener) bool { return li.Doc.LoadBalancer == l.ID })
 }
 
-// decodeMarkerPage returns the page of a list that the parameters PageSize and Marker select.
 func (q *query) decodeMarkerPage() page {
 	return page{limit: q.integer("PageSize", 1, maxPageSize, maxPageSize), after: q.decodePageToken("Marker")}
 }

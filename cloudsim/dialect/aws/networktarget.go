@@ -19,7 +19,6 @@ type targetParameter struct {
 	port int // 0 means the port of the target group
 }
 
-// decodeTargets decodes the parameter Targets, which is a list.
 func (q *query) decodeTargets() (all []targetParameter) {
 	q.forEach("Targets.member", func(prefix string) {
 		all = append(all, targetParameter{q.requiredText(prefix + "Id"), q.integer(prefix+"Port", 1, 65535, 0)})
@@ -27,7 +26,6 @@ func (q *query) decodeTargets() (all []targetParameter) {
 	return all
 }
 
-// decodeRequiredTargets decodes the parameter Targets, which is a list with at least one element.
 func (q *query) decodeRequiredTargets() []targetParameter {
 	all := q.decodeTargets()
 	q.checkPresent(len(all) > 0, "Targets")

@@ -19,8 +19,7 @@ func (q *query) refuseTrue(advice string, names ...string) {
 	}
 }
 
-// checkPresent stores the error MissingParameter in q if isPresent is false. The error says that
-// the request must contain the parameter with the given name.
+// checkPresent stores the error MissingParameter in q if isPresent is false.
 func (q *query) checkPresent(isPresent bool, name string) {
 	if !isPresent {
 		q.fail(coded(http.StatusBadRequest, "MissingParameter", "the parameter "+name+" is required"))

@@ -20,9 +20,9 @@ import (
 // These labels store the policies of classic load balancers.
 const (
 	labelPolicies = dialect.LabelPrefix + "policies" // names, with commas between them
-	// A load balancer has a label for each instance port with policies. The name of this label is
-	// the prefix labelBackend plus the port. The value of the label contains the names of the
-	// port's policies, with commas between them.
+	// labelBackend is the prefix of the labels for instance ports with policies. The rest of the
+	// label's name is the port. The value contains the names of the port's policies, with commas
+	// between them.
 	labelBackend = dialect.LabelPrefix + "backend-"
 )
 

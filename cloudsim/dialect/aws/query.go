@@ -139,7 +139,6 @@ func (q *query) forEach(name string, fn func(prefix string)) {
 	}
 }
 
-// hasPrefix reports whether q.left contains a parameter with the given prefix.
 func (q *query) hasPrefix(prefix string) bool {
 	for name := range q.left {
 		if strings.HasPrefix(name, prefix) {
@@ -263,7 +262,6 @@ type page struct {
 	after string // the page begins after the resource with this id of the cloud; "" for the first page
 }
 
-// decodePage returns the page that the parameters MaxResults and NextToken select.
 func (q *query) decodePage() (p page) {
 	if v := q.text("MaxResults"); v != "" {
 		n, err := strconv.Atoi(v)
@@ -298,10 +296,9 @@ func parseNextToken(token string) (id string, ok bool) {
 	return string(raw), token == "" || err == nil && tokenRE.Match(raw)
 }
 
-// finish returns the first error that a method has stored. If there is no such error, but the
-// request contains a parameter that the call does not support, finish returns an error for this
-// parameter. If there is no error and the request is a dry run, finish returns the result of
-// dryRun.
+// finish returns the first error that a method has stored. If no error is stored, it returns an
+// error for a parameter that the call does not support. If all parameters are supported and the
+// request is a dry run, finish returns the result of dryRun.
 func (q *query) finish() error {
 	dry := q.flag("DryRun")
 	if q.err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// storedObject is a record of the cloud with a document of the type D. The dialect stores objects
-// of AWS in records if this cloud does not have such objects, e.g. target groups.
+// storedObject is a record of the cloud with a document of the type D. The dialect uses records for
+// objects of AWS that this cloud does not have, e.g. target groups.
 type storedObject[D any] struct {
 	cloudsim.Record   // its ID is "" if the cloud has not stored the record yet
 	Doc             D // the decoded document

@@ -46,8 +46,7 @@ func (q *query) decodeRouteRequest(needsTarget bool) routeRequest {
 }
 
 // findRoute returns the network of the route table, and the route to the destination of the
-// request. If there is no such route, the second result is nil. It is possible that the cloud is
-// already deleting the route that findRoute returns.
+// request. found is nil if the route does not exist. The cloud may already be deleting the route.
 func (r routeRequest) findRoute(q *query) (n cloudsim.Network, found *cloudsim.Route, err error) {
 	tables, err := readByIDs(q, routeTables, []string{r.table}, nil)
 	if err != nil {
@@ -61,7 +60,6 @@ func (r routeRequest) findRoute(q *query) (n cloudsim.Network, found *cloudsim.R
 	return n, found, err
 }
 
-// nextHop returns the id of the instance that is the next hop of the request.
 func (r routeRequest) nextHop(q *query) (cloudsim.InstanceID, error) {
 	k, id := instances, r.instance
 	if r.eni != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// tableRecords is the kind of the records that store the tags of route tables. The labels of such a
+// tableRecords is the kind of the records that store the tags of route tables. The labels of a
 // record are the tags of one route table. The name of the record is the id of the table's network.
 const tableRecords = "aws-route-table"
 
@@ -41,7 +41,6 @@ type route struct {
 	Origin    string `xml:"origin"`
 }
 
-// withDestination returns a copy of the route r with the given destination.
 func (r route) withDestination(destination string) route {
 	if strings.Contains(destination, ":") {
 		r.IPv6 = destination

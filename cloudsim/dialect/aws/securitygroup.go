@@ -24,7 +24,7 @@ const (
 	groupPrefix  = "rec"                // prefix of the ids of records
 	// defaultGroup is the name of the group that each VPC has. EC2 reserves this name.
 	defaultGroup = "default"
-	// The number in the id of a VPC's default group is defaultGroups plus the number of the VPC. So
+	// defaultGroups plus the number of a VPC is the number in the id of the VPC's default group. So
 	// the default group has an id even before the dialect stores the group in a record.
 	defaultGroups int64 = 1 << 56
 )
@@ -37,8 +37,7 @@ type group struct {
 	number          int64 // number in the id of the group
 }
 
-// The dialect stores each security group in a record. groupDocument is the content of this record,
-// as JSON.
+// groupDocument is the content of the record that stores a security group, as JSON.
 type groupDocument struct {
 	Name        string             `json:"name"`
 	Description string             `json:"description"`
@@ -60,7 +59,6 @@ func defaultGroupOf(n cloudsim.Network) group {
 	return g
 }
 
-// defaultGroupID returns the id of a VPC's default group.
 func defaultGroupID(n cloudsim.NetworkID) string {
 	return group{number: defaultGroups + dialect.Number(n)}.id()
 }
@@ -101,9 +99,8 @@ var groups = kind[group, cloudsim.RecordID]{
 	},
 }
 
-// getGroup returns the security group with the given id. The id of a VPC's default group contains
-// the sum of the constant defaultGroups and the VPC's number. The id of any other group is the id
-// of the record that stores the group.
+// getGroup returns the security group with the given id. For the id of a VPC's default group, see
+// defaultGroups. The id of any other group is the id of the record that stores the group.
 func getGroup(c *client.Client, ctx context.Context, id cloudsim.RecordID) (group, error) { //nolint:revive // the order of a method expression
 	if n := dialect.Number(id) - defaultGroups; n > 0 {
 		network, err := c.GetNetwork(ctx, dialect.ID[cloudsim.NetworkID](vpcs.own, n))

@@ -91,8 +91,6 @@ var protocols = map[string]string{
 	"-1": "-1", "tcp": "tcp", "6": "tcp", "udp": "udp", "17": "udp", "icmp": "icmp", "1": "icmp", "icmpv6": "icmpv6", "58": "icmpv6",
 }
 
-// decodeRules decodes the rules in the parameter IpPermissions, which is a list with at least one
-// element.
 func (q *query) decodeRules() (all []rule) {
 	const list = "IpPermissions"
 	q.forEach(list, func(prefix string) {

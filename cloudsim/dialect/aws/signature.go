@@ -108,7 +108,6 @@ func canonicalHash(r *http.Request, headers []string, body []byte) (string, erro
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// amzHeaders returns the lower-case names of all headers X-Amz-*.
 func amzHeaders(h http.Header) (names []string) {
 	for name := range h {
 		if lower := strings.ToLower(name); strings.HasPrefix(lower, "x-amz-") {

@@ -36,7 +36,6 @@ func (q *query) decodeTags(list string) (all []tagParameter) {
 	return all
 }
 
-// labelsOf returns the labels for a list of tags.
 func labelsOf(all []tagParameter) map[string]string {
 	labels := map[string]string{}
 	for _, t := range all {

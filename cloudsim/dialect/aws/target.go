@@ -17,14 +17,11 @@ func instancesOf(l cloudsim.LoadBalancer) (out members[registeredInstance]) {
 	return out
 }
 
-// decodeInstances returns the ids of instances in the parameter Instances, which is a list.
 func (q *query) decodeInstances() (ids []string) {
 	q.forEach("Instances.member", func(prefix string) { ids = append(ids, q.requiredText(prefix+"InstanceId")) })
 	return ids
 }
 
-// decodeRequiredInstances returns the ids of instances in the parameter Instances, which is a list
-// with at least one element.
 func (q *query) decodeRequiredInstances() []string {
 	ids := q.decodeInstances()
 	q.checkPresent(len(ids) > 0, "Instances")

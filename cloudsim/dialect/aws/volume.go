@@ -85,7 +85,6 @@ var volumes = kind[cloudsim.Disk, cloudsim.DiskID]{
 	},
 }
 
-// diskIn returns a function that reports whether a disk belongs to the region of a request.
 func diskIn(q *query) func(cloudsim.Disk) bool {
 	region := q.region()
 	return func(d cloudsim.Disk) bool { return d.Region == region }

@@ -11,9 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelDevice is the prefix of labels of a disk. After the prefix, the name of the label contains
-// the id of an instance. The value of the label is the device name in the attachment of the disk to
-// this instance.
+// labelDevice is a prefix of the keys of disk labels. The rest of the key is the id of an instance.
+// The value is the device name in the attachment of the disk to this instance.
 const labelDevice = dialect.LabelPrefix + "device."
 
 var deviceRE = regexp.MustCompile(`^/dev/[a-z][a-z0-9]{1,30}$`)
@@ -26,7 +25,6 @@ type volumeAttachment struct {
 	DeleteOnTermination bool   `xml:"deleteOnTermination"`
 }
 
-// attachmentOf returns an attachment of a disk in EC2's format.
 func attachmentOf(d cloudsim.Disk, a cloudsim.Attachment) volumeAttachment {
 	return volumeAttachment{Volume: idOf(prefixVolume, d.ID), Instance: idOf(prefixInstance, a.Instance), Device: deviceOf(d, a), State: string(a.State)}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelModification is the label with the last modification of a volume.
 const labelModification = dialect.LabelPrefix + "modification"
 
 // modification is the last modification of a volume, which the dialect stores in a label as JSON.
@@ -25,7 +24,6 @@ type modification struct {
 	After  settings  `json:"a"`
 }
 
-// settings contains the values of a volume that a modification can change.
 type settings struct {
 	Size       int    `json:"g"` // GiB
 	Type       string `json:"t"`
@@ -52,7 +50,6 @@ type volumeModification struct {
 	TargetThroughput   int    `xml:"targetThroughput"`
 }
 
-// modificationOf returns the last modification of a disk in EC2's format.
 func modificationOf(d cloudsim.Disk) (out volumeModification, err error) {
 	var m modification
 	if err := json.Unmarshal([]byte(d.Labels[labelModification]), &m); err != nil {
@@ -69,7 +66,6 @@ func modificationOf(d cloudsim.Disk) (out volumeModification, err error) {
 	return out, nil
 }
 
-// modificationState returns the state of the last modification of a disk.
 func modificationState(d cloudsim.Disk) string {
 	if d.State == cloudsim.DiskResizing || d.State == cloudsim.DiskModifying {
 		return "modifying"
@@ -160,8 +156,6 @@ func (p performance) modifyRequest(q *query, d cloudsim.Disk, size int) (change 
 	return change, err
 }
 
-// storeModification stores the last modification of a disk, and EC2's type of the volume, in labels
-// of the disk.
 func storeModification(q *query, d cloudsim.Disk, m modification) (out cloudsim.Disk, err error) {
 	raw, err := json.Marshal(m)
 	if err != nil {

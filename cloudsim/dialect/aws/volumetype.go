@@ -35,10 +35,9 @@ var volumeTypes = map[string]volumeType{
 // disks that other clients have created or changed.
 var shownTypes = map[string]string{"balanced": "gp3", "fast": "io2", "standard": "standard"}
 
-// typeOf returns EC2's type of a disk. If the type in the label labelVolumeType corresponds to the
-// disk type, typeOf returns the type in the label. Otherwise typeOf returns the EC2 type that
-// shownTypes contains for the disk type. For a disk type that is not in shownTypes, typeOf returns
-// the name of the disk type.
+// typeOf returns EC2's type of a disk. It ignores the label labelVolumeType if another client has
+// changed the disk type. For a disk type that EC2 does not have, typeOf returns the name of the
+// disk type.
 func typeOf(d cloudsim.Disk) string {
 	if name := d.Labels[labelVolumeType]; name == d.Type || name != "" && volumeTypes[name].own == d.Type {
 		return name

@@ -8,8 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// requestIDSetter is the body of an answer that contains the id of the request. The method
-// setRequestID sets this id.
+// requestIDSetter is the body of an answer that contains the id of the request.
 type requestIDSetter interface{ setRequestID(id string) }
 
 // ec2Answer is the common part of EC2's answers.
@@ -19,8 +18,7 @@ type ec2Answer struct {
 
 func (a *ec2Answer) setRequestID(id string) { a.ID = id }
 
-// writeAnswer writes an answer in the format of the requested service. If the body implements
-// requestIDSetter, writeAnswer sets the id of the request in the body.
+// writeAnswer writes an answer in the format of the requested service.
 func writeAnswer(w http.ResponseWriter, r *dialect.Request, status int, body any) {
 	if serviceOf(r).namespace == "" {
 		writeJSON(w, status, body)
@@ -41,7 +39,6 @@ func writeXML(w http.ResponseWriter, status int, element xml.Name, body any) {
 	_ = xml.NewEncoder(w).EncodeElement(body, xml.StartElement{Name: element}) // an error means that the client has disconnected
 }
 
-// items is a list in an answer of EC2.
 type items[T any] struct {
 	Items []T `xml:"item"`
 }

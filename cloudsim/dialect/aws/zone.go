@@ -21,7 +21,6 @@ type describeZonesAnswer struct {
 	Zones items[zone] `xml:"availabilityZoneInfo"`
 }
 
-// zones describes the zones. The id of a zone is its name.
 var zones = kind[cloudsim.Zone, string]{
 	one: "zone", all: (*client.Client).ListZones, meta: func(z cloudsim.Zone) cloudsim.Meta { return z.Meta }, id: func(z cloudsim.Zone) string { return z.Name },
 	values: map[string]func(cloudsim.Zone) []string{

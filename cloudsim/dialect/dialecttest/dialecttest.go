@@ -25,7 +25,7 @@ type InProcess struct{ api chan http.Handler }
 // transport to a cloud.
 func NewInProcess() InProcess { return InProcess{make(chan http.Handler, 1)} }
 
-// Part returns an option for the start of a cloud. This option connects the transport to the cloud.
+// Part returns the option that connects the transport to a cloud when the cloud starts.
 func (p InProcess) Part() cloudtest.Option {
 	return cloudtest.WithPart(func(ctx context.Context, e *engine.Engine) error {
 		p.api <- httpapi.New(slog.New(slog.DiscardHandler), e, httpapi.Config{Metrics: prometheus.NewRegistry()}) //nolint:contextcheck // a request has its own context

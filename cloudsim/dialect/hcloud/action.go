@@ -13,18 +13,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// maxActionIDs is the maximum number of ids in a request for a list of actions.
 const maxActionIDs = 50
 
-// actionTypes maps the kinds of this cloud's resources to the types of resources in Hetzner's
-// actions.
 var actionTypes = map[cloudsim.ResourceKind]string{
 	cloudsim.KindInstance: "server", cloudsim.KindDisk: "volume", cloudsim.KindLoadBalancer: "load_balancer",
 	cloudsim.KindNetwork: "network", cloudsim.KindSubnet: "network", cloudsim.KindRoute: "network",
 }
 
-// commandOf maps the kinds and verbs of this cloud's operations to the commands of Hetzner's
-// actions.
 var commandOf = map[cloudsim.ResourceKind]map[cloudsim.Verb]string{
 	cloudsim.KindInstance: {
 		cloudsim.Create: "create_server", cloudsim.Start: "start_server", cloudsim.Stop: "stop_server",
@@ -41,7 +36,6 @@ var commandOf = map[cloudsim.ResourceKind]map[cloudsim.Verb]string{
 	cloudsim.KindSubnet: {cloudsim.Create: "add_subnet", cloudsim.Delete: "delete_subnet"},
 }
 
-// actionOf returns an operation in the format of Hetzner's actions.
 func actionOf(o cloudsim.Operation) action {
 	a := action{
 		ID: dialect.Number(o.ID), Command: commandOf[o.Kind][o.Verb], Status: "running", Progress: o.Percent, Started: o.CreatedAt, Resources: []resource{},
@@ -83,11 +77,8 @@ func done(a action, at time.Time) action {
 	return a
 }
 
-// actionStarted returns the answer to a call that started an action.
 func actionStarted(a action) (int, any, error) { return http.StatusCreated, actionReply{a}, nil }
 
-// errLocked returns the error of a call that cannot change a resource, because an action runs on
-// the resource.
 func errLocked(resource string, state string) error {
 	return cloudsim.Errorf(cloudsim.Conflict, "the %s is locked, because an action is running on it; its status is %s", resource, state)
 }

@@ -20,9 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// throttle creates a fault for an operation of the cloud. The fault affects only calls that the
-// dialect makes to the cloud while it handles the given call of Hetzner's API. These calls to the
-// cloud fail with the status 429. At most the given number of calls fail.
+// throttle makes at most the given number of calls fail with the status 429. It affects only calls
+// of the given operation that the dialect makes while it handles dialectCall.
 func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall string) {
 	t.Helper()
 	_, err := w.cloud.CreateFault(context.Background(), cloudsim.CreateFault{Name: dialect.Name(operation + " in " + dialectCall), FaultSpec: cloudsim.FaultSpec{
@@ -33,10 +32,9 @@ func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall strin
 	}
 }
 
-// For one call of a client, the dialect makes several calls to the cloud.
-// TestPartlyThrottledCallSucceeds proves that the client's call succeeds although a rate limit
-// refuses some of these calls to the cloud. If the client's call fails nevertheless, it leaves no
-// resource, because Hetzner's client then repeats the call.
+// TestPartlyThrottledCallSucceeds proves that a client's call succeeds although a rate limit
+// refuses some of the calls that the dialect makes to the cloud. If the client's call fails
+// nevertheless, it leaves no resource, because Hetzner's client then repeats the call.
 func TestPartlyThrottledCallSucceeds(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))
@@ -214,8 +212,8 @@ func TestPageAfterDeletions(t *testing.T) {
 	}
 }
 
-// A dialect stores values in labels that it hides from its clients. TestSelectorOfAHiddenLabel
-// proves that a label selector cannot select by these labels.
+// TestSelectorOfAHiddenLabel proves that a label selector cannot select by the labels that the
+// dialect hides from its clients.
 func TestSelectorOfAHiddenLabel(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

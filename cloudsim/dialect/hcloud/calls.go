@@ -105,16 +105,13 @@ func (a *api) calls() []dialect.Call {
 }
 
 // addCatalogue adds two calls for a catalogue: one call lists the entries, and the other call reads
-// one entry. The paths of the calls contain pathName, which is the name of the catalogue. The
-// summaries of the calls contain entryName, which is the name of one entry.
+// one entry.
 func addCatalogue[T entry](add func(name, method, path, summary string, fn call), pathName, entryName string, all func(*dialect.Request) ([]T, error)) {
 	c := catalogue[T]{one: strings.ReplaceAll(entryName, " ", "_"), many: pathName, all: all}
 	add(pathName+".list", "GET", "/"+pathName, "List "+entryName+"s", c.list)
 	add(pathName+".get", "GET", "/"+pathName+"/{id}", "Get a "+entryName, c.get)
 }
 
-// refusalReasons contains the reasons for which the dialect refuses unsupported calls. The keys are
-// patterns of these calls.
 var refusalReasons = map[string]string{
 	"POST /v1/certificates":            "load balancers forward TCP without TLS",
 	"POST /v1/firewalls":               noFirewalls,

@@ -134,7 +134,6 @@ func catalogueCalls(t *testing.T, w *world) {
 	}
 }
 
-// do sends a request with Hetzner's client, and returns the body of the answer.
 func do[T any](t *testing.T, w *world, method, path string) (body T) {
 	t.Helper()
 	req, err := w.NewRequest(context.Background(), method, path, nil)

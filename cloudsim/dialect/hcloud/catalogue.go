@@ -10,8 +10,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// locationOf returns a zone in the format of Hetzner's locations. The network zone of the location
-// is the region of the zone.
 func locationOf(zone, region string) location {
 	return location{ID: idOf(zone), Name: zone, Description: zone + " in " + region, Country: "DE", City: zone, NetworkZone: region}
 }
@@ -47,7 +45,6 @@ type catalogue[T entry] struct {
 	all       func(*dialect.Request) ([]T, error)
 }
 
-// list executes a call that lists the entries.
 func (c catalogue[T]) list(r *dialect.Request) (int, any, error) {
 	q, err := parseQuery(r.URL.Query(), "name", "created")
 	if err != nil {
@@ -77,7 +74,6 @@ func (c catalogue[T]) list(r *dialect.Request) (int, any, error) {
 	return reply(c.many, items, m)
 }
 
-// get executes a call that reads the entry with the id in the path.
 func (c catalogue[T]) get(r *dialect.Request) (int, any, error) {
 	n, err := target(r)
 	if err != nil {
@@ -109,7 +105,6 @@ func locations(r *dialect.Request) ([]location, error) {
 	return out, err
 }
 
-// listDatacenters returns all datacenters. Each datacenter supports all server types.
 func listDatacenters(r *dialect.Request) ([]datacenter, error) {
 	all, err := listZones(r)
 	if err != nil {
@@ -137,7 +132,6 @@ func serverTypeOf(t cloudsim.InstanceType) serverType {
 	}
 }
 
-// serverTypes returns all server types. Each type is available in each location.
 func serverTypes(r *dialect.Request) ([]serverType, error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstanceTypes, cloudsim.ListOptions{})
 	if err != nil {
@@ -171,7 +165,6 @@ func loadBalancerTypes() []loadBalancerType {
 	}
 }
 
-// pricedLoadBalancerTypes returns the types of load balancers with their prices.
 func pricedLoadBalancerTypes(r *dialect.Request) ([]loadBalancerType, error) {
 	in, err := listZones(r)
 	all := loadBalancerTypes()
@@ -181,8 +174,6 @@ func pricedLoadBalancerTypes(r *dialect.Request) ([]loadBalancerType, error) {
 	return all, err
 }
 
-// findLoadBalancerType returns the load balancer type to which o refers, and reports whether this
-// type exists.
 func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 	for _, t := range loadBalancerTypes() {
 		if o.refersTo(t.ID, t.Name) {
@@ -194,7 +185,7 @@ func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 
 // authenticate returns an error if the cloud does not accept the caller's token. The cloud checks
 // the token in each request that the dialect sends. Some calls read the body or send an answer
-// before their first request to the cloud. Such a call must first check the token with
+// before their first request to the cloud. These calls must first check the token with
 // authenticate.
 func authenticate(r *dialect.Request) error {
 	_, err := r.Cloud.WhoAmI(r.Context())
@@ -215,7 +206,6 @@ func systemImages() []image {
 	return all
 }
 
-// filteredImages returns the images that the query selects.
 func filteredImages(r *dialect.Request) ([]image, error) {
 	q := r.URL.Query()
 	return slices.DeleteFunc(systemImages(), func(i image) bool {
@@ -224,7 +214,6 @@ func filteredImages(r *dialect.Request) ([]image, error) {
 	}), authenticate(r)
 }
 
-// none is the type of the entries in a catalogue without entries.
 type none struct{}
 
 func (none) key() (int64, string) { return 0, "" }

@@ -12,7 +12,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// kindFailures maps each error kind of this cloud to an HTTP status and an error code of Hetzner.
 var kindFailures = map[cloudsim.Kind]dialect.Failure{
 	cloudsim.Internal:        {Status: http.StatusInternalServerError, Code: "server_error"},
 	cloudsim.Invalid:         {Status: http.StatusUnprocessableEntity, Code: "invalid_input"},
@@ -37,7 +36,6 @@ func errUnknown(field string, reference any) error {
 	return cloudsim.InvalidField(field, fmt.Sprintf("%.80q does not exist", fmt.Sprint(reference)))
 }
 
-// failureOf returns the HTTP status and the code for an error.
 func failureOf(err error) dialect.Failure {
 	if e, ok := errors.AsType[dialect.CodedError](err); ok {
 		return e.Failure
@@ -54,8 +52,6 @@ func failureOf(err error) dialect.Failure {
 	return kindFailures[cloudsim.KindOf(err)]
 }
 
-// refuse answers a request with an error in Hetzner's format. The answer does not contain the
-// details of internal errors.
 func refuse(w http.ResponseWriter, r *dialect.Request, err error) {
 	f := failureOf(err)
 	body := errorBody{Code: f.Code, Message: dialect.Message(r, err)}
@@ -96,8 +92,6 @@ func noCallsRemain(h http.Header, retryAfter int) {
 	}
 }
 
-// invalidFields returns the invalid fields in Hetzner's format. If there are no invalid fields,
-// invalidFields returns nil.
 func invalidFields(fields []cloudsim.FieldError) *errorDetails {
 	if len(fields) == 0 {
 		return nil

@@ -22,7 +22,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// answer contains the values of an answer that the tests check.
 type answer struct {
 	Status int
 	ID     string // id of the request
@@ -244,8 +243,8 @@ cloudsim_dialect_unsupported_total{dialect="hcloud",resource="storage_boxes"} 1
 	}
 }
 
-// The map Refusals contains calls, and a reason for each call. TestRefusals makes each call, and
-// proves that the answer contains the reason.
+// TestRefusals makes each call in the map Refusals. It proves that the answer contains the reason
+// in this map.
 func TestRefusals(t *testing.T) {
 	w := start(t)
 	for pattern, why := range hcloud.New().Refusals {

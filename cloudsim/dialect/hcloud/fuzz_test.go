@@ -159,8 +159,6 @@ func TestCallsAreUnique(t *testing.T) {
 	}
 }
 
-// TestErrorKindsHaveStatusAndCode proves that the map kindFailures contains a status and a code for
-// each error kind.
 func TestErrorKindsHaveStatusAndCode(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		if f := kindFailures[k]; f.Status < 400 || f.Code == "" {

@@ -50,7 +50,6 @@ type api struct {
 	cursors pageCursors
 }
 
-// maxRetries is the maximum number of retries for each call of a retrying client.
 const maxRetries = 10
 
 // retrying returns a copy of a request with a retrying client: if a rate limit refuses a call, this
@@ -106,7 +105,6 @@ func id[S ~string](r *dialect.Request, prefix string) (S, error) {
 	return dialect.ID[S](prefix, n), nil
 }
 
-// Prefixes of the ids of this cloud.
 const (
 	prefixInstance     = "i"
 	prefixDisk         = "disk"
@@ -173,7 +171,6 @@ func newLabels(given *map[string]string, existing map[string]string) (map[string
 	return dialect.WithLabels(*given, existing)
 }
 
-// updateResource is the request for a new name or for new labels of a resource.
 type updateResource struct {
 	Name   string             `json:"name"`
 	Labels *map[string]string `json:"labels"`
@@ -195,9 +192,9 @@ func idOf(name string) int64 {
 	return int64(sum[0])<<22 | int64(sum[1])<<14 | int64(sum[2])<<6 | int64(sum[3])>>2 | 1<<30
 }
 
-// typeCache caches the instance types of the cloud for the time typesFor. Each server in an answer
-// contains its type, so each answer would otherwise need another call to the cloud. Only a restart
-// of the cloud changes the instance types.
+// typeCache caches the instance types of the cloud for the duration typesFor. Each server in an
+// answer contains its type, so each answer would otherwise need another call to the cloud. Only a
+// restart of the cloud changes the instance types.
 type typeCache struct {
 	mu    sync.Mutex
 	until time.Time

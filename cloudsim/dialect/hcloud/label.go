@@ -14,8 +14,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// checkLabels returns an error if a label of a request does not have the format of Kubernetes'
-// labels.
 func checkLabels(given map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(given)) {
 		if errs := validation.IsQualifiedName(k); len(errs) > 0 {

@@ -16,7 +16,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// Default and maximum number of entries on a page.
 const (
 	defaultPerPage = 25
 	maxPerPage     = 50
@@ -100,7 +99,6 @@ func (q query) compare(byField func(field string) int) int {
 	return 0
 }
 
-// lister is a list method of the cloud's client.
 type lister[T any] func(context.Context, cloudsim.ListOptions) (cloudsim.List[T], error)
 
 // list returns a page of the resources that the query selects and for which filter returns true. A
@@ -189,7 +187,6 @@ func listCall[T cloudsim.Resource, U any](a *api, name string, listMethod func(*
 	}
 }
 
-// convertEach returns a function that converts each resource of a page with fn.
 func convertEach[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error) {
 	return func(_ *dialect.Request, page []T) ([]U, error) {
 		out := make([]U, 0, len(page))
@@ -212,7 +209,6 @@ func filterBy[T any](parameter string, valueOf func(T) string) func(url.Values) 
 	}
 }
 
-// slicePage returns the page of items that the query selects, and a description of this page.
 func slicePage[T any](items []T, q query) ([]T, meta) {
 	begin := min((q.page-1)*q.perPage, len(items))
 	if q.page > len(items) { // also prevents an overflow
@@ -270,8 +266,6 @@ const cursorsFor = 10 * time.Second
 // method rememberLast deletes all of them before it adds a new entry.
 const maxCursors = 4096
 
-// key returns the key of a page in the cache. The key depends on the caller's token, the path and
-// the query.
 func (c *pageCursors) key(r *dialect.Request, page int) [sha256.Size]byte {
 	v := r.URL.Query()
 	v.Del("page")
@@ -292,7 +286,6 @@ func (c *pageCursors) startOfPage(r *dialect.Request, q query) (string, bool) {
 	return cursor.lastID, ok && time.Now().Before(cursor.until)
 }
 
-// rememberLast stores the id after which the next page of a query begins.
 func (c *pageCursors) rememberLast(r *dialect.Request, q query, lastID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -302,8 +295,6 @@ func (c *pageCursors) rememberLast(r *dialect.Request, q query, lastID string) {
 	c.after[c.key(r, q.page+1)] = pageCursor{lastID, time.Now().Add(cursorsFor)}
 }
 
-// reply returns the answer to a call that lists resources. The body contains the items in the field
-// with the given name, and the description m of the page.
 func reply[T any](name string, items []T, m meta) (int, any, error) {
 	if items == nil {
 		items = []T{}

@@ -56,7 +56,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestSort proves that a list is in the order that the query requests.
 func TestSort(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

@@ -29,7 +29,6 @@ const (
 // the fewest connections, so the choice of an algorithm has no effect on traffic.
 var algorithms = []string{defaultAlgorithm, "least_connections"}
 
-// loadBalancerBusy reports whether an action runs on a load balancer.
 func loadBalancerBusy(l cloudsim.LoadBalancer) bool { return l.State != cloudsim.LoadBalancerActive }
 
 // typeOf returns the type of a load balancer. If a caller created the load balancer without this
@@ -142,8 +141,6 @@ func (a *api) createLoadBalancer(r *dialect.Request) (int, any, error) {
 	}, nil
 }
 
-// newLoadBalancer returns the request to this cloud for a new load balancer. The list allZones
-// contains all zones of the cloud.
 func newLoadBalancer(r *dialect.Request, c createLoadBalancer, allZones []cloudsim.Zone) (req cloudsim.CreateLoadBalancer, err error) {
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
 		return req, err

@@ -35,7 +35,6 @@ func (c *callCounter) count(name string) {
 	c.n[name]++
 }
 
-// world contains a cloud with a dialect, and Hetzner's client for this dialect.
 type world struct {
 	*sdk.Client
 	cloud   *client.Client
@@ -46,7 +45,6 @@ type world struct {
 	unsupported atomic.Int64 // number of answers with the status 501
 }
 
-// countingWriter is an http.ResponseWriter that counts the answers with the status 501.
 type countingWriter struct {
 	http.ResponseWriter
 	unsupported *atomic.Int64
@@ -100,7 +98,6 @@ func (w *world) with(secret string) *sdk.Client {
 		sdk.WithPollOpts(sdk.PollOpts{BackoffFunc: sdk.ConstantBackoff(time.Millisecond)}), sdk.WithRetryOpts(sdk.RetryOpts{BackoffFunc: sdk.ConstantBackoff(time.Millisecond)}))
 }
 
-// must returns v. If err is not nil, it ends the test.
 func must[T any](tb testing.TB, v T, _ *sdk.Response, err error) T {
 	tb.Helper()
 	if err != nil {
@@ -109,8 +106,6 @@ func must[T any](tb testing.TB, v T, _ *sdk.Response, err error) T {
 	return v
 }
 
-// wait waits until an action ends. It ends the test if the action fails, or if err is
-// not nil.
 func (w *world) wait(tb testing.TB, action *sdk.Action, _ *sdk.Response, err error) {
 	tb.Helper()
 	if err == nil && action != nil {
@@ -121,7 +116,6 @@ func (w *world) wait(tb testing.TB, action *sdk.Action, _ *sdk.Response, err err
 	}
 }
 
-// expectError checks that err is an error of Hetzner's API with the given code.
 func expectError(tb testing.TB, err error, code sdk.ErrorCode) {
 	tb.Helper()
 	if !sdk.IsError(err, code) {
@@ -129,7 +123,6 @@ func expectError(tb testing.TB, err error, code sdk.ErrorCode) {
 	}
 }
 
-// instance creates an instance with the given name.
 func (w *world) instance(tb testing.TB, name string) cloudsim.Instance {
 	tb.Helper()
 	i, err := w.cloud.CreateInstance(context.Background(), cloudsim.CreateInstance{Name: name, Zone: "sim-1a", Type: "small"})
@@ -139,7 +132,6 @@ func (w *world) instance(tb testing.TB, name string) cloudsim.Instance {
 	return i
 }
 
-// server uses Hetzner's client to read the instance i, and returns it as a server.
 func (w *world) server(tb testing.TB, i cloudsim.Instance) *sdk.Server {
 	tb.Helper()
 	s, resp, err := w.Server.GetByID(context.Background(), dialect.Number(i.ID))

@@ -283,8 +283,6 @@ func finish(r *dialect.Request, id cloudsim.OperationID) error {
 	return err
 }
 
-// finishThen waits until an operation on the resource with the given id ends, and returns the
-// resource.
 func finishThen[T, ID any](r *dialect.Request, operation cloudsim.OperationID, id ID, get func(context.Context, ID) (T, error)) (v T, err error) {
 	if err := finish(r, operation); err != nil {
 		return v, err
@@ -312,8 +310,6 @@ func subnetRequest(r *dialect.Request, n cloudsim.Network, s networkSubnet) clou
 	}
 }
 
-// rangeName returns the name of a subnet or a route in this cloud. The name contains the id of the
-// network and the range of addresses.
 func rangeName(n cloudsim.NetworkID, ip string) string {
 	return dialect.Name(string(n) + "-" + strings.NewReplacer(".", "-", "/", "-", ":", "-").Replace(ip))
 }

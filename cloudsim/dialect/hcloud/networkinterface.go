@@ -25,12 +25,10 @@ func privateNetworks(i cloudsim.Instance) (all []cloudsim.NetworkID) {
 	return all
 }
 
-// isPrivate reports whether the dialect lists the network n as a private network of the server i.
 func isPrivate(i cloudsim.Instance, n cloudsim.NetworkID) bool {
 	return i.IsIn(n) && (i.Network != n || i.Labels[labelPublicOnly] == "")
 }
 
-// addressIn returns the address of a server in one of its private networks.
 func addressIn(i cloudsim.Instance, n cloudsim.NetworkID) string {
 	if all := i.InterfaceIn(n).Addresses; len(all) > 0 {
 		return all[0]
@@ -92,8 +90,6 @@ func attachServerToNetwork(r *dialect.Request, i cloudsim.Instance, n cloudsim.N
 	return attachInstance(r, i, n, in)
 }
 
-// contains reports whether an address is in a range of addresses. It returns false if the text of
-// the address or of the range is invalid.
 func contains(ipRange, ip string) bool {
 	p, rangeErr := netip.ParsePrefix(ipRange)
 	a, err := netip.ParseAddr(ip)
@@ -185,7 +181,6 @@ func leaveFirstNetwork(r *dialect.Request, i cloudsim.Instance) (cloudsim.Instan
 	return setPublicOnly(r, i, true)
 }
 
-// setPublicOnly sets or removes the label labelPublicOnly of an instance.
 func setPublicOnly(r *dialect.Request, i cloudsim.Instance, on bool) (cloudsim.Instance, error) {
 	labels := dialect.CloneLabels(i.Labels)
 	if labels[labelPublicOnly] = "true"; !on {

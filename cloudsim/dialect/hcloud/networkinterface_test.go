@@ -17,7 +17,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// newServer creates a server in the given private networks.
 func newServer(t *testing.T, w *world, name string, networks ...*sdk.Network) *sdk.Server {
 	t.Helper()
 	made, resp, err := w.Server.Create(context.Background(), sdk.ServerCreateOpts{
@@ -28,7 +27,6 @@ func newServer(t *testing.T, w *world, name string, networks ...*sdk.Network) *s
 	return s
 }
 
-// newNetworkOf creates a network with one subnet for each of the given ranges.
 func newNetworkOf(t *testing.T, w *world, name, ipRange string, subnets ...string) *sdk.Network {
 	t.Helper()
 	opts := sdk.NetworkCreateOpts{Name: name, IPRange: cidr(ipRange)}

@@ -28,13 +28,11 @@ const spread = "spread"
 
 func typeOfPlacementGroup(cloudsim.Record) string { return spread }
 
-// instancesIn returns the instances in a placement group.
 func instancesIn(r *dialect.Request, group cloudsim.RecordID) ([]cloudsim.Instance, error) {
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstances, cloudsim.ListOptions{Labels: map[string]string{labelPlacementGroup: string(group)}})
 	return all, err
 }
 
-// emptyGroup returns the placement group that a record stores. The result contains no servers.
 func emptyGroup(v cloudsim.Record) placementGroup {
 	return placementGroup{
 		ID: dialect.Number(v.ID), Name: dialect.OtherName(v.Meta), Labels: dialect.Visible(v.Labels), Created: v.CreatedAt,

@@ -7,7 +7,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// zeroPrice is the price of every resource in this cloud.
 var zeroPrice = amount{Net: "0.0000000000", Gross: "0.0000000000"}
 
 // pricesIn returns the prices of a type in the locations of the given zones. Some clients,
@@ -21,7 +20,6 @@ func pricesIn(zones []cloudsim.Zone) []price {
 	return out
 }
 
-// getPricing returns the prices of all types. Each price is 0.
 func getPricing(r *dialect.Request) (int, any, error) {
 	servers, err := serverTypes(r)
 	if err != nil {

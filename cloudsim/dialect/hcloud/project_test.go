@@ -16,7 +16,7 @@ import (
 )
 
 // TestOtherProject proves that a caller cannot see, change, delete or use the resources of another
-// project. Calls with the ids of such resources have the same result as calls with ids that do not
+// project. Calls with the ids of these resources have the same result as calls with ids that do not
 // exist.
 func TestOtherProject(t *testing.T) {
 	ctx := context.Background()

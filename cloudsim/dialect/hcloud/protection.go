@@ -14,7 +14,6 @@ const labelProtection = dialect.LabelPrefix + "protection"
 
 func protected(m cloudsim.Meta) bool { return m.Labels[labelProtection] != "" }
 
-// checkDeletable returns an error if a resource is protected against deletion.
 func checkDeletable(m cloudsim.Meta) error {
 	if !protected(m) {
 		return nil
@@ -25,20 +24,16 @@ func checkDeletable(m cloudsim.Meta) error {
 	}
 }
 
-// protect stores in the labels of a resource whether the resource is protected against deletion.
 func protect(labels map[string]string, on bool) {
 	if labels[labelProtection] = "delete"; !on {
 		delete(labels, labelProtection)
 	}
 }
 
-// changeProtection is a request to change the protection of a resource. If Delete is nil, the
-// protection stays the same.
 type changeProtection struct {
 	Delete *bool `json:"delete"`
 }
 
-// protectedLabels returns the labels that a resource has after the change of its protection.
 func (c changeProtection) protectedLabels(m cloudsim.Meta) map[string]string {
 	labels := dialect.CloneLabels(m.Labels)
 	if c.Delete != nil {

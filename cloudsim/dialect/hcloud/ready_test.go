@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestParallelChanges proves that a client can change a load balancer with several calls at the same
-// time, as Terraform does. The client has the default settings of Hetzner's library.
+// TestParallelChanges proves that a client can change a load balancer with several calls at the
+// same time, as Terraform does. The client has the default settings of Hetzner's library.
 func TestParallelChanges(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Profile = engine.Profile{LoadBalancer: 100 * time.Millisecond} }))
@@ -84,9 +84,9 @@ func TestReadyAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// TestTooManyVolumes attaches a volume to a server with the maximum number of volumes. It proves that
-// the error has the code that Hetzner's CSI driver expects. It also proves that a failed creation
-// leaves no volume.
+// TestTooManyVolumes attaches a volume to a server with the maximum number of volumes. It proves
+// that the error has the code that Hetzner's CSI driver expects. It also proves that a failed
+// creation leaves no volume.
 func TestTooManyVolumes(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -143,7 +143,7 @@ func TestFailedNetworkCreation(t *testing.T) {
 	}
 }
 
-// TestFailedVolumeCreation proves that a failed creation leaves no volume, also if the cloud has
+// TestFailedVolumeCreation proves that a failed creation leaves no volume even if the cloud has
 // attached the volume before it answers with an error.
 func TestFailedVolumeCreation(t *testing.T) {
 	ctx := context.Background()

@@ -20,7 +20,6 @@ import (
 type recordKind[T any] struct {
 	kind string // kind of the records
 	one  string // name of a resource in answers
-	// show converts records of this kind to Hetzner's format.
 	show func(*dialect.Request, []cloudsim.Record) ([]T, error)
 }
 
@@ -41,7 +40,6 @@ func (k recordKind[T]) byID(r *dialect.Request, n int64) (cloudsim.Record, error
 	return v, err
 }
 
-// find returns the record with the id in the path of the request.
 func (k recordKind[T]) find(r *dialect.Request) (cloudsim.Record, error) {
 	n, err := target(r)
 	if err != nil {
@@ -50,7 +48,6 @@ func (k recordKind[T]) find(r *dialect.Request) (cloudsim.Record, error) {
 	return k.byID(r, n)
 }
 
-// body returns the body of an answer that contains one resource.
 func (k recordKind[T]) body(r *dialect.Request, v cloudsim.Record) (map[string]any, error) {
 	all, err := k.show(r, []cloudsim.Record{v})
 	if err != nil {
@@ -68,7 +65,6 @@ func (k recordKind[T]) get(r *dialect.Request) (int, any, error) {
 	return http.StatusOK, b, err
 }
 
-// create stores a new resource. The dialect itself adds the labels in dialectLabels.
 func (k recordKind[T]) create(r *dialect.Request, name string, labels *map[string]string, dialectLabels map[string]string, doc any) (v cloudsim.Record, err error) {
 	req := cloudsim.CreateRecord{Kind: k.kind}
 	if req.Name, req.Labels, err = newName(r, name, labels); err != nil {
@@ -81,7 +77,6 @@ func (k recordKind[T]) create(r *dialect.Request, name string, labels *map[strin
 	return r.Cloud.CreateRecord(r.Context(), req)
 }
 
-// update executes a call that changes the name and the labels of a resource.
 func (k recordKind[T]) update(r *dialect.Request) (int, any, error) {
 	v, err := k.find(r)
 	if err != nil {

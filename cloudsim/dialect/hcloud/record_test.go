@@ -10,7 +10,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// Public keys for tests.
 const (
 	publicKey  = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA8T+Jz40YH6TvGzV3A7h+mR9z5MscGAbn+DTFF8H8v0 me@example"
 	otherKey   = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILlWOnbxoxK9eyl4e/vBoGY6k2m1txxQWaDmsoDCJBez"

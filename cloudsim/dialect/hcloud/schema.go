@@ -377,7 +377,6 @@ type targetHealth struct {
 	Status     string `json:"status"` // healthy, unhealthy or unknown
 }
 
-// errorReply is the body of an answer that reports an error.
 type errorReply struct {
 	Error errorBody `json:"error"`
 }
@@ -397,7 +396,6 @@ type errorField struct {
 	Messages []string `json:"messages"`
 }
 
-// meta describes the page in the answer to a list call.
 type meta struct {
 	Pagination pagination `json:"pagination"`
 }
@@ -437,7 +435,6 @@ func (o *idOrName) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// refersTo reports whether o refers to the resource with the given id and name.
 func (o idOrName) refersTo(id int64, name string) bool {
 	return o.id != 0 && o.id == id || o.id == 0 && o.name != "" && o.name == name
 }

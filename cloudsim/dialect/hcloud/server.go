@@ -22,12 +22,10 @@ var serverStatus = map[cloudsim.InstanceState]string{
 	cloudsim.InstanceTerminating: "deleting", cloudsim.InstanceTerminated: "deleting",
 }
 
-// instanceBusy reports whether an action runs on an instance.
 func instanceBusy(s cloudsim.InstanceState) bool {
 	return s != cloudsim.InstanceRunning && s != cloudsim.InstanceStopped
 }
 
-// labelImage is the key of the label that stores the name of a server's image.
 const labelImage = dialect.LabelPrefix + "image"
 
 // serverOf returns an instance in the format of Hetzner's servers. The public IPv4 address of the
@@ -165,8 +163,6 @@ type createPublicNet struct {
 	IPv6       *int64 `json:"ipv6"`
 }
 
-// checkSupported returns Unsupported if a field requests a feature that this cloud does not
-// have.
 func (c createServer) checkSupported() error {
 	off := func(b *bool) bool { return b != nil && !*b }
 	for _, f := range []struct {
@@ -224,8 +220,7 @@ func (a *api) createServer(r *dialect.Request) (int, any, error) {
 }
 
 // newServer returns the request to this cloud for a new instance, and the placement group that the
-// server joins, or nil. The list allZones contains all zones of the cloud. The map types contains
-// all instance types.
+// server joins, or nil.
 func newServer(r *dialect.Request, c createServer, allZones []cloudsim.Zone, types map[string]cloudsim.InstanceType) (req cloudsim.CreateInstance, group *placementGroup, err error) {
 	req.UserData = c.UserData
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
@@ -285,7 +280,6 @@ func (c createServer) zone(allZones []cloudsim.Zone) (zone string, err error) {
 	return zone, err
 }
 
-// findLocation returns the zone and the region of the location with the given id or name.
 func findLocation(allZones []cloudsim.Zone, locationRef string) (zone, region string, err error) {
 	for _, z := range allZones {
 		if z.Name == locationRef || fmt.Sprint(idOf(z.Name)) == locationRef {

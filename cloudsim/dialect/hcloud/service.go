@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// Default values of a health check in Hetzner's API.
+// These constants are the default values of a health check in Hetzner's API.
 const (
 	defaultInterval = 15 // seconds
 	defaultTimeout  = 10 // seconds
@@ -20,7 +20,6 @@ const (
 	defaultCodes    = "200-299,300-399" // HTTP statuses, in the format of this cloud
 )
 
-// serviceOf returns a listener in the format of Hetzner's services.
 func serviceOf(spec cloudsim.LoadBalancerSpec, l cloudsim.Listener) service {
 	return service{
 		Protocol: string(l.Protocol), ListenPort: l.Port, DestinationPort: l.TargetPort, Proxyprotocol: l.ProxyProtocol != "",
@@ -28,7 +27,6 @@ func serviceOf(spec cloudsim.LoadBalancerSpec, l cloudsim.Listener) service {
 	}
 }
 
-// effectiveCheck returns the health check that applies to a listener.
 func effectiveCheck(spec cloudsim.LoadBalancerSpec, l cloudsim.Listener) cloudsim.HealthCheck {
 	if l.HealthCheck != nil {
 		return *l.HealthCheck
@@ -36,7 +34,6 @@ func effectiveCheck(spec cloudsim.LoadBalancerSpec, l cloudsim.Listener) cloudsi
 	return spec.HealthCheck
 }
 
-// healthCheckOf returns the health check of a listener in Hetzner's format.
 func healthCheckOf(h cloudsim.HealthCheck, l cloudsim.Listener) *healthCheck {
 	h = h.WithDefaults([]cloudsim.Listener{l})
 	out := &healthCheck{
@@ -109,14 +106,12 @@ type healthCheckRequest struct {
 	} `json:"http"`
 }
 
-// copyTo copies the value of src to dst. If src is nil, copyTo does nothing.
 func copyTo[T any](dst *T, src *T) {
 	if src != nil {
 		*dst = *src
 	}
 }
 
-// applyTo writes the values of the request into a listener and its health check.
 func (s serviceRequest) applyTo(l *cloudsim.Listener, h *cloudsim.HealthCheck) error {
 	if s.Protocol != nil && (*s.Protocol == "http" || *s.Protocol == "https") {
 		return dialect.Unsupported{What: "a service of the protocol " + *s.Protocol, Why: "load balancers forward TCP: use tcp"}
@@ -145,7 +140,6 @@ func (s serviceRequest) applyTo(l *cloudsim.Listener, h *cloudsim.HealthCheck) e
 	return nil
 }
 
-// applyTo writes the values of the request into a health check.
 func (r healthCheckRequest) applyTo(h *cloudsim.HealthCheck) error {
 	const field = "health_check."
 	if r.Protocol != nil {
@@ -230,7 +224,6 @@ func addService(l *cloudsim.LoadBalancer, s serviceRequest) error {
 	return nil
 }
 
-// findListener returns the index of the TCP listener with the given port, or -1.
 func findListener(l *cloudsim.LoadBalancer, port int) int {
 	return slices.IndexFunc(l.Listeners, func(li cloudsim.Listener) bool { return li.Port == port && li.Protocol == cloudsim.TCP })
 }

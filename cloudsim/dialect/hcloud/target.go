@@ -13,12 +13,10 @@ import (
 // stores the internal address of the instance in the field IP of the target. This value has no
 // effect on traffic: without it, the load balancer connects to the same address.
 
-// healthOf maps the health of a target to Hetzner's statuses.
 var healthOf = map[cloudsim.TargetHealth]string{
 	cloudsim.TargetHealthy: "healthy", cloudsim.TargetUnhealthy: "unhealthy", cloudsim.TargetInitial: "unknown", cloudsim.TargetDraining: "unknown",
 }
 
-// targetOf returns a target in Hetzner's format, with the health of the target for each service.
 func targetOf(l cloudsim.LoadBalancer, t cloudsim.Target) lbTarget {
 	out := lbTarget{Type: "server", Server: &targetServer{dialect.Number(t.Instance)}, UsePrivateIP: t.IP != "", HealthStatus: []targetHealth{}}
 	for _, li := range l.Listeners {
@@ -41,8 +39,6 @@ type targetRequest struct {
 	UsePrivateIP  *bool           `json:"use_private_ip"`
 }
 
-// instance returns the id of the instance in a request for a target. If the request contains no
-// server (Hetzner's word for an instance), this method returns an error.
 func (t targetRequest) instance() (cloudsim.InstanceID, error) {
 	switch t.Type {
 	case "server":

@@ -9,13 +9,12 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// Limits of a volume's size in GiB.
+// The size of a volume must be in this range. The unit is GiB.
 const (
 	minVolume = 10
 	maxVolume = 10240
 )
 
-// volumeBusy reports whether an action runs on a disk.
 func volumeBusy(d cloudsim.Disk) bool {
 	return d.State != cloudsim.DiskAvailable && d.State != cloudsim.DiskInUse && d.State != cloudsim.DiskFailed
 }
@@ -27,7 +26,6 @@ func statusOfVolume(d cloudsim.Disk) string {
 	return "available"
 }
 
-// volumeOf returns a disk in the format of Hetzner's volumes.
 func volumeOf(d cloudsim.Disk) volume {
 	v := volume{
 		ID: dialect.Number(d.ID), Name: dialect.OtherName(d.Meta), Status: statusOfVolume(d), Size: d.SizeGiB, Created: d.CreatedAt,
@@ -41,7 +39,6 @@ func volumeOf(d cloudsim.Disk) volume {
 	return v
 }
 
-// diskLink returns the path of a volume's device on a server.
 func diskLink(id cloudsim.DiskID) string {
 	return fmt.Sprintf("/dev/disk/by-id/scsi-0HC_Volume_%d", dialect.Number(id))
 }
@@ -130,7 +127,6 @@ func discardVolume(r *dialect.Request, id cloudsim.DiskID, server int64) {
 	}
 }
 
-// newVolume returns the request to this cloud for a new disk.
 func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (req cloudsim.CreateDisk, err error) {
 	req.SizeGiB = c.Size
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {

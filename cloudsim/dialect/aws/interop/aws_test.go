@@ -98,7 +98,6 @@ func (w *world) instance(tb testing.TB, name, zone string, labels map[string]str
 	return must(w.cloud.CreateInstance(context.Background(), cloudsim.CreateInstance{Name: name, Zone: zone, Type: "small", Labels: labels}))(tb)
 }
 
-// mustFail checks that an error has the given code and contains the id of a request.
 func mustFail(t *testing.T, err error, code string) {
 	t.Helper()
 	e, ok := errors.AsType[smithy.APIError](err)

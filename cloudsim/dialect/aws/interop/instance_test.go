@@ -18,8 +18,6 @@ import (
 
 const image = "ami-0123456789abcdef0"
 
-// runRequest returns a request for instances. The arguments are the lowest and the highest number
-// of instances.
 func runRequest(least, most int32) *ec2.RunInstancesInput {
 	return &ec2.RunInstancesInput{ImageId: sdk.String(image), InstanceType: "small", MinCount: &least, MaxCount: &most}
 }
@@ -129,7 +127,6 @@ func testInstances(t *testing.T, w *world) {
 	must(w.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: &group}))(t)
 }
 
-// shownInstance reads the instance with the given id through the dialect.
 func (w *world) shownInstance(t *testing.T, id string) types.Instance {
 	t.Helper()
 	return must(w.DescribeInstances(t.Context(), &ec2.DescribeInstancesInput{InstanceIds: []string{id}}))(t).Reservations[0].Instances[0]

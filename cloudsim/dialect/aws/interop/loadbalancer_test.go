@@ -84,7 +84,6 @@ func testLoadBalancer(t *testing.T, w *world) {
 		t.Errorf("health check: got %+v", h)
 	}
 
-	// Health check, attributes and targets.
 	check := &types.HealthCheck{Target: sdk.String("HTTP:10256/healthz"), Interval: sdk.Int32(10), Timeout: sdk.Int32(5), HealthyThreshold: sdk.Int32(2), UnhealthyThreshold: sdk.Int32(6)}
 	must(w.elb.ConfigureHealthCheck(ctx, &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: check}))(t)
 	if h := w.describe(t, "shop").HealthCheck; *h.Target != *check.Target || *h.Interval != 10 || *h.Timeout != 5 || *h.HealthyThreshold != 2 || *h.UnhealthyThreshold != 6 {

@@ -31,7 +31,6 @@ const (
 	arns          = "arn:aws:elasticloadbalancing:sim-1:000000000001:"
 )
 
-// createNetwork creates a network load balancer and returns its ARN.
 func (w *world) createNetwork(tb testing.TB, name string, groups ...string) string {
 	tb.Helper()
 	return *must(w.elbv2.CreateLoadBalancer(context.Background(), &elbv2.CreateLoadBalancerInput{
@@ -39,7 +38,6 @@ func (w *world) createNetwork(tb testing.TB, name string, groups ...string) stri
 	}))(tb).LoadBalancers[0].LoadBalancerArn
 }
 
-// createTargets creates a target group and returns its ARN.
 func (w *world) createTargets(tb testing.TB, name string, protocol types.ProtocolEnum, port int32) string {
 	tb.Helper()
 	return *must(w.elbv2.CreateTargetGroup(context.Background(), targetsInput(name, protocol, port)))(tb).TargetGroups[0].TargetGroupArn
@@ -57,7 +55,6 @@ func listenerInput(lb, group string, protocol types.ProtocolEnum, port int32) *e
 	return &elbv2.CreateListenerInput{LoadBalancerArn: &lb, Protocol: protocol, Port: &port, DefaultActions: forwardTo(group)}
 }
 
-// listen creates a listener and returns its ARN.
 func (w *world) listen(tb testing.TB, lb, group string, protocol types.ProtocolEnum, port int32) string {
 	tb.Helper()
 	return *must(w.elbv2.CreateListener(context.Background(), listenerInput(lb, group, protocol, port)))(tb).Listeners[0].ListenerArn
@@ -131,7 +128,6 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 		t.Errorf("load balancer by its ARN: got %+v", all)
 	}
 
-	// Target groups, targets and listeners.
 	input := targetsInput("web", types.ProtocolEnumTcp, 30080)
 	input.HealthCheckProtocol, input.HealthCheckPort, input.HealthCheckPath, input.Tags = types.ProtocolEnumHttp, sdk.String("10256"), sdk.String("/healthz"), tags
 	input.HealthCheckIntervalSeconds, input.HealthyThresholdCount, input.UnhealthyThresholdCount = sdk.Int32(10), sdk.Int32(2), sdk.Int32(3)
@@ -233,7 +229,6 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 		t.Errorf("load balancer with changed attributes: got %+v", own.LoadBalancerSpec)
 	}
 
-	// Security groups and tags.
 	other := w.createGroup(t, "k8s-other")
 	w.authorize(t, other, tcp(80, "192.0.2.0/24"))
 	if r := must(w.elbv2.SetSecurityGroups(ctx, &elbv2.SetSecurityGroupsInput{LoadBalancerArn: &lb, SecurityGroups: []string{other}}))(t); !slices.Equal(r.SecurityGroupIds, []string{other}) {
@@ -276,9 +271,9 @@ func testNetworkLoadBalancer(t *testing.T, w *world) {
 	}
 }
 
-// TestNetworkKinds proves that the API elb lists only classic load balancers, and that the API elbv2
-// lists only network load balancers. It also proves that the pages of a list contain each resource
-// once.
+// TestNetworkKinds proves that the API elb lists only classic load balancers, and that the API
+// elbv2 lists only network load balancers. It also proves that the pages of a list contain each
+// resource once.
 func TestNetworkKinds(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "own", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}}))(t)

@@ -90,8 +90,8 @@ func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) s
 
 var protocols = []types.ProtocolEnum{types.ProtocolEnumTcp, types.ProtocolEnumUdp, types.ProtocolEnumTcpUdp}
 
-// Each kind of call in networkModel.step has a number. If weights contains a number several times,
-// step makes this kind of call more often.
+// weights contains the number of each kind of call in networkModel.step. step makes a kind of call
+// more often if its number occurs several times.
 var weights = []int{0, 0, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 6, 7, 7, 7, 8, 9, 10}
 
 // step makes a random call, and makes the same changes in the model that the call should make in
@@ -228,7 +228,6 @@ func (m *networkModel) step(t *testing.T, w *world, rng *rand.Rand) (call, want 
 	return call, want, err
 }
 
-// add appends s to a list if the list does not contain s.
 func add(all []string, s string) []string {
 	if slices.Contains(all, s) {
 		return all

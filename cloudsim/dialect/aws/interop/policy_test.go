@@ -24,23 +24,20 @@ func proxyPolicy(name string) *elb.CreateLoadBalancerPolicyInput {
 	}
 }
 
-// setPolicies replaces the policies of an instance port of the load balancer shop.
 func (w *world) setPolicies(t *testing.T, port int32, names ...string) error {
 	t.Helper()
 	_, err := w.elb.SetLoadBalancerPoliciesForBackendServer(t.Context(), &elb.SetLoadBalancerPoliciesForBackendServerInput{LoadBalancerName: sdk.String("shop"), InstancePort: &port, PolicyNames: append([]string{}, names...)})
 	return err
 }
 
-// deletePolicy deletes a policy of the load balancer shop.
 func (w *world) deletePolicy(t *testing.T, name string) error {
 	t.Helper()
 	_, err := w.elb.DeleteLoadBalancerPolicy(t.Context(), &elb.DeleteLoadBalancerPolicyInput{LoadBalancerName: sdk.String("shop"), PolicyName: &name})
 	return err
 }
 
-// The method policies describes the policies of the load balancer named shop, for example "a b
-// 30080=a". In this example, a and b are the policies, and the instance port 30080 has the policy
-// a.
+// policies describes the policies of the load balancer "shop", for example "a b 30080=a". In this
+// example, a and b are the policies, and the instance port 30080 has the policy a.
 func (w *world) policies(t *testing.T) string {
 	t.Helper()
 	d := w.describe(t, "shop")
@@ -94,8 +91,9 @@ func testPolicies(t *testing.T, w *world) {
 	}
 	mustFail(t, w.deletePolicy(t, "proxy"), "InvalidConfigurationRequest")
 
-	// An instance port must keep its policy after the deletion of its listener. The cloud controller
-	// manager does not set the policy again for a new listener with the same instance port.
+	// An instance port must keep its policy after the deletion of its listener. The cloud
+	// controller manager does not set the policy again for a new listener with the same instance
+	// port.
 	must(w.elb.DeleteLoadBalancerListeners(ctx, &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: shop, LoadBalancerPorts: []int32{80}}))(t)
 	must(w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: shop, Listeners: []types.Listener{listen(81, 30080), listen(80, 30081)}}))(t)
 	if got := w.policies(t) + "; " + w.proxied(t); got != "proxy 30080=proxy; 81:v1 80" {

@@ -13,8 +13,6 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// codeOf returns the code of an error, or "" for no error. If an error has no code, codeOf returns
-// the text of the error.
 func codeOf(err error) string {
 	if e, ok := errors.AsType[smithy.APIError](err); ok {
 		return e.ErrorCode()

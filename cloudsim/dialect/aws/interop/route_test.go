@@ -19,7 +19,6 @@ func (w *world) table(t *testing.T) types.RouteTable {
 	return must(w.DescribeRouteTables(t.Context(), &ec2.DescribeRouteTablesInput{Filters: []types.Filter{{Name: sdk.String("route-table-id"), Values: []string{mainTable}}}}))(t).RouteTables[0]
 }
 
-// routeTo returns the route to a destination, and reports whether the route exists.
 func (w *world) routeTo(t *testing.T, destination string) (types.Route, bool) {
 	t.Helper()
 	for _, r := range w.table(t).Routes {

@@ -9,7 +9,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
 
-// tcp returns a permission for connections to a TCP port from the given ranges of addresses.
 func tcp(port int32, cidrs ...string) types.IpPermission {
 	p := types.IpPermission{IpProtocol: sdk.String("tcp"), FromPort: &port, ToPort: &port}
 	for _, c := range cidrs {
@@ -18,7 +17,6 @@ func tcp(port int32, cidrs ...string) types.IpPermission {
 	return p
 }
 
-// createGroup creates a security group in the default VPC and returns its id.
 func (w *world) createGroup(t *testing.T, name string) string {
 	t.Helper()
 	return *must(w.CreateSecurityGroup(t.Context(), &ec2.CreateSecurityGroupInput{

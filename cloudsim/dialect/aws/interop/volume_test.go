@@ -18,7 +18,6 @@ func ownDisk(id string) cloudsim.DiskID {
 	return dialect.ID[cloudsim.DiskID]("disk", dialect.Number(id))
 }
 
-// newVolume returns a request for a volume in the zone sim-1a.
 func newVolume(size int32, kind types.VolumeType) *ec2.CreateVolumeInput {
 	return &ec2.CreateVolumeInput{AvailabilityZone: sdk.String("sim-1a"), Size: &size, VolumeType: kind}
 }
