@@ -76,7 +76,8 @@ func (ac *access) ListAccessKeys(ctx context.Context, o cloudsim.ListOptions) (c
 }
 
 // DeleteAccessKey deletes an access key. From the next call on, the cloud refuses requests that are
-// signed with this key. The cloud also ends running watches whose request was signed with this key.
+// signed with this key. The cloud also ends running watches if their request was signed with this
+// key.
 func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		k, err := get(tx, call, accessKeys, string(id))
@@ -166,8 +167,6 @@ func (c credential) accessKey(tx *store.Tx) (cloudsim.AccessKey, error) {
 	return k, err
 }
 
-// refuseSignature returns an Unauthenticated error that names the part of the signature that is
-// wrong.
 func refuseSignature(field, reason string) error {
 	return &cloudsim.Error{Kind: cloudsim.Unauthenticated, Msg: reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// signatureNow returns a bearer token that contains a signature of access key k with the present
-// time.
 func signatureNow(k cloudsim.AccessKey) string { return signatureAt(k, time.Now()).Token() }
 
 func signatureAt(k cloudsim.AccessKey, at time.Time) cloudsim.Signature {
@@ -22,8 +20,6 @@ func signatureAt(k cloudsim.AccessKey, at time.Time) cloudsim.Signature {
 	return s
 }
 
-// signedToken creates an access key for the service account with the given name. It returns a
-// bearer token that contains a signature made with this key.
 func signedToken(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	return signatureNow(must(e.CreateAccessKey(admin, cloudsim.CreateAccessKey{ServiceAccount: name}))(t))
@@ -111,11 +107,11 @@ func TestAccessKey(t *testing.T) {
 	})
 }
 
-// From a token of the cloud, a client can compute an access key and a session token.
-// TestSessionToken signs requests with these two values. It proves that a signed request has the
-// permissions of the cloud's token. The engine refuses the request if the cloud's token has expired
-// or is deleted. It also refuses the request if the access key and the session token belong to
-// different tokens of the cloud.
+// TestSessionToken signs requests with an access key and a session token that a client has computed
+// from a token of the cloud. It proves that a signed request has the permissions of the cloud's
+// token. The engine refuses the request if the cloud's token has expired or is deleted. It also
+// refuses the request if the access key and the session token belong to different tokens of the
+// cloud.
 func TestSessionToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

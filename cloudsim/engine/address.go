@@ -173,8 +173,6 @@ func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) 
 	return a, err
 }
 
-// newAddress takes a free IP address from the range for a.Family and a.Scheme,
-// and stores address a with this IP address.
 func (e *Engine) newAddress(tx *store.Tx, a cloudsim.Address) (cloudsim.Address, error) {
 	from := e.cfg.rangeOf(a.Family, a.Scheme)
 	if !from.IsValid() {
@@ -313,9 +311,8 @@ func (e *Engine) assignAddresses(tx *store.Tx, lb *cloudsim.LoadBalancer, famili
 	return nil
 }
 
-// ownAddressName returns the name of an address that the cloud itself reserves
-// for a load balancer. A client cannot create an address with such a name (see
-// cloudsim.CreateAddress).
+// ownAddressName returns the name of an address that the cloud itself reserves for a load balancer.
+// A client cannot create an address with a name of this form (see cloudsim.CreateAddress).
 func ownAddressName(id cloudsim.LoadBalancerID, f cloudsim.IPFamily) string {
 	if f == cloudsim.IPv6 {
 		return string(id) + "-ipv6"

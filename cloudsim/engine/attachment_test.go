@@ -128,8 +128,6 @@ func TestListDisksOfInstances(t *testing.T) {
 	})
 }
 
-// TestResizeIsRefusedDuringCopy proves that a disk cannot grow while the cloud takes a
-// snapshot of the disk.
 func TestResizeIsRefusedDuringCopy(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, withDiskData)

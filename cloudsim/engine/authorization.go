@@ -79,7 +79,6 @@ func CallOf(ctx context.Context) (Call, bool) {
 	return c, ok
 }
 
-// cloudCaller is the caller name of actions of the cloud itself.
 const cloudCaller = "cloud"
 
 // AsCloud returns a ctx for actions of the cloud itself. Calls with this ctx may see the resources
@@ -151,9 +150,8 @@ func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 
 // choose sets the project of the call to the project that the caller requested. A caller may
 // request the project to which it belongs, and each project in which it has a role. A caller with a
-// role in all projects may request AllProjects and every existing project. If such a caller
-// requests a missing project, choose returns NotFound. For all other requests, choose returns
-// Denied.
+// role in all projects may request AllProjects and every existing project. If this caller requests
+// a missing project, choose returns NotFound. For all other requests, choose returns Denied.
 func (c *Call) choose(tx *store.Tx, chosen string) error {
 	if chosen == "" || chosen == string(c.Project) {
 		return nil
@@ -256,7 +254,6 @@ func callOf(ctx context.Context) (Call, error) {
 	return c, nil
 }
 
-// canSee reports whether the call may see a resource with metadata m.
 func (c Call) canSee(m *cloudsim.Meta) bool {
 	return m.Project == "" || m.Project == c.Project || c.Project == "" && c.inAllProjects()
 }

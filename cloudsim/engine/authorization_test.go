@@ -22,8 +22,6 @@ func prefix(t *testing.T, s string) netip.Prefix {
 	return p
 }
 
-// enter returns an authorized ctx for the token with the given secret. It fails
-// the test if authorization fails.
 func enter(t *testing.T, e *engine.Engine, secret, project string) context.Context {
 	t.Helper()
 	ctx, err := e.Authorize(t.Context(), engine.Request{Secret: secret, Project: project, Access: engine.Write})

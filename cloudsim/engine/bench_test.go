@@ -118,7 +118,6 @@ func content(b *testing.B, path string) (buckets map[string][]kv, commits int) {
 	return buckets, commits
 }
 
-// addedKeys returns the keys that are in newContent but not in oldContent, with their values.
 func addedKeys(newContent, oldContent map[string][]kv) map[string][]kv {
 	out := map[string][]kv{}
 	for bucket, pairs := range newContent {

@@ -148,7 +148,6 @@ func (l *ledger) storedEntries() []cloudsim.AuditEntry {
 	return slices.Concat(l.ring[oldest:], l.ring[:oldest])
 }
 
-// ofRequest returns the entries in memory with the given request id, oldest first.
 func (l *ledger) ofRequest(id string) (all []cloudsim.AuditEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,9 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// When takeToken creates a bucket for a rate limit, it can also delete full buckets.
-// TestFullBucketsOfOneClock proves that takeToken deletes only buckets that use the same clock as
-// the new bucket. Buckets of projects use the machine's clock, and all other buckets use the
+// TestFullBucketsOfOneClock proves that takeToken deletes only full buckets that use the same clock
+// as the new bucket. Buckets of projects use the machine's clock, and all other buckets use the
 // cloud's clock. The cloud's clock can be years ahead of the machine's clock. If takeToken compared
 // the bucket of a project with the cloud's clock, even an empty bucket would count as full.
 func TestFullBucketsOfOneClock(t *testing.T) {

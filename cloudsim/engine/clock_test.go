@@ -28,8 +28,8 @@ func advance(t *testing.T, e *engine.Engine, ctx context.Context, d time.Duratio
 	return k
 }
 
-// TestBillOfAFrozenCloud proves that the bill of a new cloud with a stopped clock begins at the time
-// of this clock.
+// TestBillOfAFrozenCloud proves that the bill of a new cloud with a stopped clock begins at the
+// time of this clock.
 func TestBillOfAFrozenCloud(t *testing.T) {
 	e, stop := boot(t, file(t), frozen)
 	defer stop()

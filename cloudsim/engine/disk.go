@@ -332,7 +332,6 @@ func arrive(d *cloudsim.Disk) error {
 	return markAvailable(d)
 }
 
-// markAvailable makes disk d available if it is in use but has no attachments.
 func markAvailable(d *cloudsim.Disk) error {
 	if d.State != cloudsim.DiskInUse || len(d.Attachments) > 0 {
 		return nil

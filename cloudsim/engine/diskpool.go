@@ -54,7 +54,6 @@ func (e *Engine) keepDiskPools(tx *store.Tx) error {
 	return nil
 }
 
-// countDiskPools returns, for each pool, the sum of the sizes of its disks.
 func countDiskPools(tx *store.Tx) (map[string]int, error) {
 	used := map[string]int{}
 	for d, err := range disks.Scan(tx, "", "") {
@@ -116,7 +115,6 @@ func takePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	return nil
 }
 
-// givePools frees gib GiB in the pool of diskType in each of the given zones.
 func givePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	for _, zone := range zones {
 		name := cloudsim.DiskPoolName(zone, diskType)
@@ -131,7 +129,6 @@ func givePools(tx *store.Tx, zones []string, diskType string, gib int) error {
 	return nil
 }
 
-// withUsed returns p with its used and free GiB.
 func withUsed(tx *store.Tx, p cloudsim.DiskPool) (cloudsim.DiskPool, error) {
 	used, _, err := diskPoolUsed.Get(tx, p.Name)
 	p.UsedGiB, p.FreeGiB = used, max(0, p.SizeGiB-used)

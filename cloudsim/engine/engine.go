@@ -50,7 +50,7 @@ type Config struct {
 	JournalBytes           int64                        // if the used part of the file has more bytes than this, the journal keeps fewer events
 
 	// HostRoutes returns the ranges to which the cloud's machine has routes. Projects may not use
-	// these ranges. If HostRoutes is nil, there are no such ranges.
+	// these ranges. If HostRoutes is nil, the machine's routes restrict no ranges.
 	HostRoutes func() ([]netip.Prefix, error)
 
 	// Seed makes random values repeatable, except secrets. In two clouds with the same Seed, the
@@ -223,7 +223,6 @@ func (e *Engine) Prepare() error {
 	return e.ResetBill(context.Background()) // after startClock, which can set the clock of a new cloud
 }
 
-// prepare adapts the stored records to the present configuration.
 func (e *Engine) prepare(tx *store.Tx) error {
 	if err := ensureKeys(tx); err != nil {
 		return err

@@ -173,7 +173,6 @@ func countStrikes(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err erro
 	return hit, usedUp, nil
 }
 
-// resourceInfo contains the name, zone, type and labels of a resource of any kind.
 type resourceInfo struct {
 	Name   string            `json:"name"`
 	Zone   string            `json:"zone"`
@@ -287,14 +286,12 @@ func makeFault(tx *store.Tx, req cloudsim.CreateFault) (f cloudsim.Fault, err er
 	return f, scheduleFault(tx, f)
 }
 
-// sameFault reports whether two specs have the same JSON.
 func sameFault(a, b cloudsim.FaultSpec) bool {
 	x, err1 := json.Marshal(a)
 	y, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-// withSeen returns f with its present count of matched calls.
 func withSeen(tx *store.Tx, f cloudsim.Fault) (cloudsim.Fault, error) {
 	n, _, err := faultsSeen.Get(tx, string(f.ID))
 	f.Seen = n

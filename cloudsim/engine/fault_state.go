@@ -58,8 +58,8 @@ func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
 
 // rescheduleFaults adds work items to the due list after a caller has set the cloud's clock back.
 // Before the change, the clock showed the time oldTime. The loop in Run may have removed work items
-// that were due before oldTime. If such an item is due after the new time, rescheduleFaults adds it
-// again. If an item is still on the due list, the engine runs the item twice. The second run
+// that were due before oldTime. If a removed item is due after the new time, rescheduleFaults adds
+// it again. If an item is still on the due list, the engine runs the item twice. The second run
 // changes nothing.
 func rescheduleFaults(tx *store.Tx, oldTime time.Time) error {
 	for f, err := range faults.Scan(tx, "", "") {
@@ -107,9 +107,9 @@ func (e *Engine) settledFault(tx *store.Tx, w store.Work) error {
 	return keepOutages(tx)
 }
 
-// keepOutages updates the outage of each zone from the faults whose time window
-// is open. It writes only zones that change. Callers may therefore call
-// keepOutages after every change that may begin or end a zone outage.
+// keepOutages updates the outage of each zone from the faults with an open time window. It writes
+// only zones that change. Callers may therefore call keepOutages after every change that may begin
+// or end a zone outage.
 func keepOutages(tx *store.Tx) error {
 	by := map[string]cloudsim.FaultID{}
 	for f, err := range faults.Scan(tx, "", "") {

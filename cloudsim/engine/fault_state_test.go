@@ -109,7 +109,7 @@ func TestZoneOutageScopes(t *testing.T) {
 	}
 }
 
-// In TestStuckStateHoldsExactlyMax, concurrent callers stop instances. The test proves that a fault
+// TestStuckStateHoldsExactlyMax stops instances with concurrent callers. It proves that a fault
 // with the limit Max keeps exactly Max of these operations unfinished. After the deletion of the
 // fault, all operations finish.
 func TestStuckStateHoldsExactlyMax(t *testing.T) {
@@ -195,9 +195,8 @@ func TestFaultsAfterTheClockGoesBack(t *testing.T) {
 	}
 }
 
-// In TestStuckStateEndsWithItsWindow, a fault blocks an operation, and the time window of the fault
-// ends before the due time of the operation. The test proves that the operation ends at its due
-// time, and not earlier.
+// TestStuckStateEndsWithItsWindow proves that a blocked operation ends at its due time, and not
+// earlier, if the time window of the fault ends before this due time.
 func TestStuckStateEndsWithItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), func(c *engine.Config) { c.Profile = engine.Profile{Name: "slow", Shutdown: 10 * time.Minute} })
@@ -275,7 +274,7 @@ func TestStaleReadReturnsEarlierState(t *testing.T) {
 	})
 }
 
-// TestStaleReadAfterALoad proves that a stale read returns the earlier value of a resource, also
+// TestStaleReadAfterALoad proves that a stale read returns the earlier value of a resource even
 // after the load of a saved state. This case is special: after the load, the revision of the cloud
 // is higher than the revision of the last event in the journal.
 func TestStaleReadAfterALoad(t *testing.T) {

@@ -124,7 +124,6 @@ func TestFullDiskOfStates(t *testing.T) {
 	}
 }
 
-// fill writes a file until the disk is full.
 func fill(path string) error {
 	f, err := os.Create(path)
 	if err != nil {

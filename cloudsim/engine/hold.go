@@ -186,7 +186,7 @@ var workDurations = store.Notes[cloudsim.WorkDurations]{Name: "durations"}
 const allDurations = "all"
 
 // durationOf returns the stored duration for a kind of resource and a verb. If the store has no
-// such duration, durationOf returns profileTime.
+// duration for them, durationOf returns profileTime.
 func durationOf(tx *store.Tx, kind cloudsim.ResourceKind, verb cloudsim.Verb, profileTime time.Duration) (time.Duration, error) {
 	durations, ok, err := workDurations.Get(tx, allDurations)
 	if err != nil || !ok {

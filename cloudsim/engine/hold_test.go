@@ -53,9 +53,9 @@ func TestHold(t *testing.T) {
 	state(b.ID, cloudsim.InstanceRunning)
 }
 
-// TestDeleteHoldNamesTheCaller proves that DeleteHold records the caller and the cause in the events
-// of all released operations. The end of one operation does not change the caller or the cause in
-// the events of the next operation.
+// TestDeleteHoldNamesTheCaller proves that DeleteHold records the caller and the cause in the
+// events of all released operations. The end of one operation does not change the caller or the
+// cause in the events of the next operation.
 func TestDeleteHoldNamesTheCaller(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -229,8 +229,8 @@ func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 	}
 }
 
-// In TestHeldWorkWhenTheClockIsSetBack, a hold blocks work. A user sets the clock back, and then
-// deletes the hold. The test proves that the work still ends at its due time.
+// TestHeldWorkWhenTheClockIsSetBack proves that held work ends at its due time if a user sets the
+// clock back and then deletes the hold.
 func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -253,7 +253,7 @@ func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 }
 
 // TestHoldOfCopies creates a hold while the data plane copies the data of new disks and snapshots.
-// The hold keeps the creation of these disks and snapshots unfinished, also after a restart of the
+// The hold keeps the creation of these disks and snapshots unfinished even after a restart of the
 // cloud without a data plane.
 func TestHoldOfCopies(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())

@@ -11,7 +11,7 @@ import (
 
 // idempotencyKeys maps each Idempotency-Key of a caller and project to the resource that a create
 // call with this key created. A client that lost the answer repeats the call and gets the same
-// resource. The cloud keeps a key for the time retention.
+// resource. The constant retention is the lifetime of a key.
 var idempotencyKeys = store.Notes[madeByKey]{Name: "idempotency"}
 
 const kindIdempotencyKey cloudsim.ResourceKind = "idempotencyKey"

@@ -40,7 +40,7 @@ func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance
 }
 
 // instanceByName returns the existing instance with the requested name if it matches the request.
-// If there is no such instance, instanceByName creates an instance.
+// If no instance has this name, instanceByName creates an instance.
 func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// addressesOf returns the addresses of a load balancer.
 func addressesOf(l cloudsim.LoadBalancer) (ips []string) {
 	for _, a := range l.Addresses {
 		ips = append(ips, a.IP)
@@ -249,7 +248,6 @@ func TestListenerTargets(t *testing.T) {
 	}
 }
 
-// meter is a Meter that reports one connection for each load balancer in the map.
 type meter map[cloudsim.LoadBalancerID]bool
 
 func (m meter) LoadBalancerStats(id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {

@@ -67,7 +67,6 @@ func (e *Engine) follow(ctx context.Context) error {
 	}
 }
 
-// schedule describes the next work of the loop in Run.
 type schedule struct {
 	due  bool          // work is due now
 	wait time.Duration // time until the next work is due; at most an hour

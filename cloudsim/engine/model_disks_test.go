@@ -51,7 +51,6 @@ func (d *vol) hasData() bool {
 	return !slices.Contains([]string{"creating", "copying", "deleting"}, d.State)
 }
 
-// settle completes the work on disk d in the model.
 func (d *vol) settle() {
 	maps.DeleteFunc(d.At, func(_, state string) bool { return state == "detaching" })
 	for i := range d.At {

@@ -16,7 +16,6 @@ type grp struct {
 	until            time.Time
 }
 
-// moveGroup sets the state of a group and its members in the model.
 func (w *world) moveGroup(g *grp, state string) {
 	g.State, g.until = state, time.Time{}
 	for _, id := range g.Snapshots {
@@ -24,7 +23,6 @@ func (w *world) moveGroup(g *grp, state string) {
 	}
 }
 
-// copiedWhole reports whether the data of all members of a group is complete.
 func (w *world) copiedWhole(g *grp) bool {
 	return !slices.ContainsFunc(g.Snapshots, func(id string) bool { return !w.snapshots[id].Data })
 }
@@ -114,7 +112,6 @@ func (w *world) deleteGroup(t *rapid.T) {
 	}
 }
 
-// modifyDisk requests a random type, a random IOPS value, or both for a random disk.
 func (w *world) modifyDisk(t *rapid.T) {
 	id := randomID(t, w.disks)
 	d := w.disks[id]

@@ -23,7 +23,7 @@ func moreOf(i cloudsim.Instance) map[string]string {
 }
 
 // interfaceIn returns the subnet of the instance's address in the given additional network. It
-// returns "" if there is no such address.
+// returns "" if the instance has no address in this network.
 func (w *world) interfaceIn(i *vm, network string) string {
 	for subnet := range i.More {
 		if w.subnets[subnet].Network == network {
@@ -39,7 +39,6 @@ func isHost(ipRange, address string) bool {
 	return in.Contains(ip) && in.Contains(ip.Next()) && ip != in.Addr() && ip != cloudsim.GatewayOf(in)
 }
 
-// attachNetwork attaches a random instance to the network of a random subnet.
 func (w *world) attachNetwork(t *rapid.T) {
 	id, subnet := randomID(t, w.instances), randomID(t, w.subnets)
 	i, s := w.instances[id], w.subnets[subnet]
@@ -82,7 +81,6 @@ func (w *world) attachNetwork(t *rapid.T) {
 	}
 }
 
-// detachNetwork detaches a random instance from a random network.
 func (w *world) detachNetwork(t *rapid.T) {
 	id, network := randomID(t, w.instances), randomID(t, w.networks)
 	i := w.instances[id]

@@ -94,7 +94,6 @@ func inside(a, b string) bool {
 	return whole.Bits() <= part.Bits() && whole.Contains(part.Addr())
 }
 
-// hasAny reports whether isMatch returns true for at least one value of the map resources.
 func hasAny[T any](resources map[string]*T, isMatch func(*T) bool) bool {
 	for _, v := range resources {
 		if isMatch(v) {
@@ -126,8 +125,6 @@ func (w *world) createNetwork(t *rapid.T) {
 	}
 }
 
-// updateNetwork sets or removes the pod range of a network, and sets the
-// maximum number of routes.
 func (w *world) updateNetwork(t *rapid.T) {
 	id := randomID(t, w.networks)
 	n := w.networks[id]
@@ -219,7 +216,6 @@ func (w *world) deleteSubnet(t *rapid.T) {
 	}
 }
 
-// createInstanceIn creates an instance in a random subnet.
 func (w *world) createInstanceIn(t *rapid.T) {
 	req := cloudsim.CreateInstance{
 		Name: rapid.SampledFrom([]string{"k", "l"}).Draw(t, "name"), Zone: rapid.SampledFrom([]string{"sim-1a", "sim-1b"}).Draw(t, "zone"),

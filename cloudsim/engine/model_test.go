@@ -142,7 +142,6 @@ func lowestFree(p netip.Prefix, usedIPs map[string]bool) string {
 	return ""
 }
 
-// heldAddresses returns the addresses of all instances.
 func (w *world) heldAddresses() map[string]bool {
 	held := map[string]bool{}
 	for _, i := range w.instances {
@@ -166,8 +165,6 @@ func (w *world) freeAddress() string {
 	return lowestFree(fewAddresses, held)
 }
 
-// idOfName returns the id of the resource with the given name. It returns "" if there is no such
-// resource.
 func idOfName[T any](resources map[string]*T, name string, nameOf func(*T) string) string {
 	for _, id := range slices.Sorted(maps.Keys(resources)) {
 		if nameOf(resources[id]) == name {
@@ -192,14 +189,12 @@ func randomID[T any](t *rapid.T, resources map[string]*T) string {
 	return rapid.SampledFrom(append(slices.Sorted(maps.Keys(resources)), "none-000001")).Draw(t, "id")
 }
 
-// passTime waits for a random time, so that the cloud completes work.
 func (w *world) passTime(t *rapid.T) {
 	time.Sleep(rapid.SampledFrom([]time.Duration{time.Second, 30 * time.Second, 90 * time.Second}).Draw(t, "time"))
 	synctest.Wait()
 	w.settle(time.Now())
 }
 
-// settle completes the due work in the model.
 func (w *world) settle(now time.Time) {
 	for id, i := range w.instances {
 		if i.until.IsZero() || i.until.After(now) {

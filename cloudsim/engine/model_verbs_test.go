@@ -72,7 +72,7 @@ func (w *world) moveInstance(t *rapid.T) {
 }
 
 // addressNames are the names for new addresses. A request for the last name in this list fails,
-// because only the cloud itself may use such names.
+// because only the cloud itself may use names of this form.
 var addressNames = []string{"a", "b", "c", "lb-000001"}
 
 func (w *world) createAddress(t *rapid.T) {

@@ -17,7 +17,6 @@ var networks = store.Table[cloudsim.Network]{
 	Uses: store.One[cloudsim.Network](cloudsim.QuotaNetworks),
 }
 
-// byNetwork is the name of the index that finds resources by their network.
 const byNetwork = "network"
 
 // CreateNetwork begins to create a network. It returns Conflict if a range of the network overlaps
@@ -37,7 +36,7 @@ func (e *Engine) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) 
 }
 
 // networkByName returns the existing network with the requested name if it matches the request. If
-// there is no such network, networkByName creates a network.
+// no network has this name, networkByName creates a network.
 func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwork) (n cloudsim.Network, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {
@@ -294,7 +293,7 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 
 // checkUnused returns Conflict if a resource in the given table refers to the resource with the
 // given kind and id. checkUnused looks up the references in the given index of this table. The
-// error names the first resource that contains such a reference.
+// error names the first resource that contains a reference to it.
 func checkUnused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

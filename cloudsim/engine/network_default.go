@@ -32,7 +32,6 @@ func rangeText(p netip.Prefix) string {
 	return p.Masked().String()
 }
 
-// makeDefaultNetwork creates the default network of a project, and the one subnet of this network.
 func (e *Engine) makeDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) error {
 	id, err := networks.NextID(tx)
 	if err != nil {
@@ -53,7 +52,6 @@ func (e *Engine) makeDefaultNetwork(tx *store.Tx, project cloudsim.ProjectID) er
 	return putRanges(tx, &s, n)
 }
 
-// putRanges stores subnet s with the address ranges of network n.
 func putRanges(tx *store.Tx, s *cloudsim.Subnet, n cloudsim.Network) error {
 	s.IPv4, s.IPv6 = n.IPv4, n.IPv6
 	setGateways(s)

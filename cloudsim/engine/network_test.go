@@ -257,11 +257,10 @@ func TestNetworkRefusals(t *testing.T) {
 	}
 }
 
-// errorOf returns only the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
 
 // TestNetworkInUse proves that a client cannot delete a network or subnet that is in use. The error
-// names a resource that uses the network or subnet. After the deletion of all such resources, the
+// names a resource that uses the network or subnet. After the deletion of all these resources, the
 // client can delete the network.
 func TestNetworkInUse(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
@@ -330,9 +329,9 @@ func TestConfiguredPodRangesStay(t *testing.T) {
 	}
 }
 
-// Several subnets can serve the zone of an instance. TestSubnetWithFewestZones proves that the
-// cloud selects the subnet that serves the fewest zones. If several subnets serve equally few
-// zones, the cloud selects the oldest of these subnets.
+// TestSubnetWithFewestZones proves that the cloud selects the subnet that serves the fewest zones,
+// if several subnets serve the zone of an instance. If several subnets serve equally few zones, the
+// cloud selects the oldest of these subnets.
 func TestSubnetWithFewestZones(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -81,8 +81,6 @@ func (e *Engine) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 	return i, err
 }
 
-// putInterfaces stores an instance after a change of its network interfaces. It also updates the
-// state of the routes through this instance.
 func putInterfaces(tx *store.Tx, i *cloudsim.Instance) error {
 	if err := instances.Put(tx, i); err != nil {
 		return err
@@ -90,7 +88,6 @@ func putInterfaces(tx *store.Tx, i *cloudsim.Instance) error {
 	return reroute(tx, i)
 }
 
-// subnetsOf returns the ids of all subnets in which an instance has addresses.
 func subnetsOf(i *cloudsim.Instance) []string {
 	all := []string{string(i.Subnet)}
 	for _, f := range i.NetworkInterfaces {
@@ -99,8 +96,6 @@ func subnetsOf(i *cloudsim.Instance) []string {
 	return all
 }
 
-// giveSubnetAddresses releases addresses of a subnet, so that other instances can get these
-// addresses.
 func giveSubnetAddresses(tx *store.Tx, id cloudsim.SubnetID, ips []string) error {
 	s, err := subnets.Get(tx, string(id))
 	if err != nil {

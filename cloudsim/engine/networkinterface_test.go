@@ -13,7 +13,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// idsIn returns the ids of all instances in a network.
 func idsIn(t *testing.T, ctx context.Context, e *engine.Engine, n cloudsim.NetworkID) (all []cloudsim.InstanceID) {
 	t.Helper()
 	for _, i := range must(e.ListInstances(ctx, cloudsim.ListOptions{Network: n}))(t).Items {

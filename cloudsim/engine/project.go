@@ -18,8 +18,6 @@ var projects = store.Table[cloudsim.Project]{
 	Meta: func(p *cloudsim.Project) *cloudsim.Meta { return &p.Meta },
 }
 
-// ensureProject returns the project with the given name, and creates the project if it does not
-// exist.
 func (e *Engine) ensureProject(tx *store.Tx, name string) (cloudsim.Project, error) {
 	for p, err := range projects.Scan(tx, "", "") {
 		if err != nil || p.Name == name {

@@ -87,7 +87,6 @@ func TestDamagedRecords(t *testing.T) {
 	expectDamage(t, "CreateAccessKey with the name of a damaged access key", err)
 }
 
-// expectDamage fails the test if err is nil or is not an Internal error.
 func expectDamage(t *testing.T, operation string, err error) {
 	t.Helper()
 	if err == nil || cloudsim.KindOf(err) != cloudsim.Internal {

@@ -16,7 +16,6 @@ func quotaKey(project cloudsim.ProjectID, name cloudsim.QuotaName) string {
 	return string(project) + "\x00" + string(name)
 }
 
-// quotaDefault returns the limit for projects without their own limit.
 func (c *core) quotaDefault(name cloudsim.QuotaName) int64 {
 	if n, ok := c.cfg.Quotas[name]; ok {
 		return n
@@ -165,7 +164,6 @@ func (e *Engine) SetQuota(ctx context.Context, name cloudsim.QuotaName, req clou
 	return q, err
 }
 
-// forgetQuotas removes the limits of a deleted project.
 func forgetQuotas(tx *store.Tx, project cloudsim.ProjectID) error {
 	for _, name := range cloudsim.QuotaNames() {
 		if err := quotaLimits.Delete(tx, quotaKey(project, name)); err != nil {

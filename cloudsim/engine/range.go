@@ -173,7 +173,7 @@ func checkNoRoute(tx *store.Tx, newNetwork, oldNetwork cloudsim.Network) error {
 }
 
 // routableToPods checks the destination of a route in a default network that has the configured pod
-// ranges. All such networks give instances pod ranges from the same ranges. If the destination
+// ranges. All these networks give instances pod ranges from the same ranges. If the destination
 // overlaps one of these ranges, the destination must be inside a pod range of the next hop.
 // Otherwise routableToPods returns Conflict.
 func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {

@@ -47,7 +47,6 @@ func (e *Engine) CreateRecord(ctx context.Context, req cloudsim.CreateRecord) (r
 	return r, err
 }
 
-// recordByName does the work of CreateRecord in transaction tx.
 func (e *Engine) recordByName(tx *store.Tx, call Call, req cloudsim.CreateRecord) (r cloudsim.Record, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {

@@ -44,8 +44,6 @@ const (
 	useBearer   = "bearer"
 )
 
-// credentialNames contains the names of credentials in error messages. The keys are the possible
-// values of registryClaims.Use.
 var credentialNames = map[string]string{usePassword: "registry password", useBearer: "bearer token"}
 
 // RegistryBearer is the answer of the registry's token endpoint.
@@ -361,7 +359,6 @@ func (im *imageManager) KeepRegistryDecisions(oldLines iter.Seq[[]byte], auditFi
 	}
 }
 
-// recordDecision writes an audit entry for a decision about a request of caller c.
 func (im *imageManager) recordDecision(c RegistryCaller, requestID, operation, resource string, refused error) {
 	im.AuditRegistry(cloudsim.RegistryDecision{Caller: c.call.Caller, Operation: operation, Resource: resource, RequestID: requestID}, refused)
 }

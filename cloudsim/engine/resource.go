@@ -285,7 +285,6 @@ func isIDForm[T any](t store.Table[T], name string) bool {
 	return ok && len(number) >= 6 && strings.Trim(number, "0123456789abcdef") == ""
 }
 
-// errFormOfID returns the Invalid error for a new resource with a name in the form of an id.
 func errFormOfID(kind cloudsim.ResourceKind, name string) error {
 	return cloudsim.InvalidField("name", fmt.Sprintf("must not have the form of the id of a %s, because callers select a %s by its name or its id; got %q", kind, kind, name))
 }

@@ -15,7 +15,6 @@ const (
 	byRole    = "role"
 )
 
-// roles is the table of roles. The name of a role is its id.
 var roles = store.Table[cloudsim.Role]{
 	Kind: cloudsim.KindRole,
 	ID:   func(r *cloudsim.Role) string { return r.Name },
@@ -98,8 +97,6 @@ func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
 	return all, nil
 }
 
-// includesOperation reports whether a list of permissions permits the given operation, which has
-// the given class.
 func includesOperation(all []cloudsim.Permission, operation string, class Access) bool {
 	for _, p := range all {
 		switch {
@@ -112,7 +109,6 @@ func includesOperation(all []cloudsim.Permission, operation string, class Access
 	return false
 }
 
-// inAllProjects reports whether the call has a role in all projects.
 func (c Call) inAllProjects() bool {
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool { return g.Project == "" })
 }
@@ -442,8 +438,8 @@ func (ac *access) ListRoleBindings(ctx context.Context, o cloudsim.ListOptions) 
 	return listPage(ctx, ac.core, roleBindings, o, nil)
 }
 
-// DeleteRoleBinding deletes a role binding, and thereby revokes the role. The next call of the
-// service account no longer has the role. Open watches of the account also lose the role.
+// DeleteRoleBinding deletes a role binding. The next call of the service account no longer has the
+// role. Open watches of the account also lose the role.
 func (ac *access) DeleteRoleBinding(ctx context.Context, id cloudsim.RoleBindingID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		b, err := getOwn(tx, call, roleBindings, string(id))

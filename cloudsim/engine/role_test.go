@@ -177,8 +177,8 @@ func TestPredefinedRolesStay(t *testing.T) {
 	}
 }
 
-// TestBindingForResources proves that a role binding can select resources by
-// name or id. Such a binding does not permit list calls.
+// TestBindingForResources proves that a role binding can select resources by name or id. A binding
+// for some resources does not permit list calls.
 func TestBindingForResources(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

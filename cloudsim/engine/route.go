@@ -46,8 +46,8 @@ func (e *Engine) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (r c
 	return r, err
 }
 
-// routeByName returns the existing route with the requested name if it matches the request. If
-// there is no such route, routeByName creates a route.
+// routeByName returns the existing route with the requested name if it matches the request. If no
+// route has this name, routeByName creates a route.
 func (e *Engine) routeByName(tx *store.Tx, call Call, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {

@@ -218,7 +218,6 @@ func (ac *access) removeCallers(tx *store.Tx, id cloudsim.ProjectID) error {
 	return errors.Join(deleteAll(tx, roleBindings, bound), deleteAll(tx, tokens, its), deleteAll(tx, workloadTrusts, trusts))
 }
 
-// resourcesOf returns the resources of a project.
 func resourcesOf[T any](tx *store.Tx, t store.Table[T], id cloudsim.ProjectID) (all []T, err error) {
 	for v, err := range t.Scan(tx, id, "") {
 		if err != nil {

@@ -87,7 +87,6 @@ func newKey(tx *store.Tx, use cloudsim.KeyUse) (k cloudsim.SigningKey, err error
 	return k, signingKeys.Put(tx, &k)
 }
 
-// decodeKey decodes the private key of k.
 func decodeKey(k cloudsim.SigningKey) (*ecdsa.PrivateKey, error) {
 	key, err := x509.ParsePKCS8PrivateKey(k.Private)
 	if err != nil {

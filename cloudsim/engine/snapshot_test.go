@@ -432,8 +432,6 @@ func TestReleasedCopyWaitsForItsData(t *testing.T) {
 	expectCopies(cloudsim.SnapshotReady, cloudsim.DiskAvailable, true)
 }
 
-// reportComplete reports that the data of a disk and of snapshots is complete, as a data plane
-// does.
 func reportComplete(t *testing.T, e *engine.Engine, ctx context.Context, disk cloudsim.DiskID, snapshots ...cloudsim.SnapshotID) {
 	t.Helper()
 	var reports []cloudsim.SnapshotReport

@@ -82,7 +82,6 @@ func (e *Engine) newGroup(tx *store.Tx, call Call, project cloudsim.ProjectID, r
 	return g, beginWork(e, tx, call, snapshotGroups, &g, cloudsim.Create, e.cfg.Profile.Disk, e.settledSnapshotGroup)
 }
 
-// membersOf returns the snapshots of a group.
 func membersOf(tx *store.Tx, g *cloudsim.SnapshotGroup) ([]cloudsim.Snapshot, error) {
 	members := make([]cloudsim.Snapshot, len(g.Snapshots))
 	for i, id := range g.Snapshots {

@@ -29,7 +29,6 @@ const (
 	scratchPrefix = ".making-"
 )
 
-// statePath returns the path of a saved state's file.
 func (ss *stateManager) statePath(name string) (string, error) {
 	if ss.cfg.StateDir == "" {
 		return "", cloudsim.Errorf(cloudsim.Unavailable, "this cloud has no folder for saved states")
@@ -136,7 +135,6 @@ func (ss *stateManager) forgetScratch() (err error) {
 	return err
 }
 
-// openState opens the file of a saved state.
 func (ss *stateManager) openState(name string) (*os.File, error) {
 	path, err := ss.statePath(name)
 	if err != nil {
@@ -149,7 +147,6 @@ func (ss *stateManager) openState(name string) (*os.File, error) {
 	return f, err
 }
 
-// withState opens the file of a saved state, and calls withUnpacked with this file and fn.
 func (ss *stateManager) withState(name string, fn func(from *store.Store, data *statefile.Reader) error) error {
 	f, err := ss.openState(name)
 	if err != nil {

@@ -72,7 +72,6 @@ func largeState(t testing.TB, size int, bucket string, next func(n int) (key, va
 	return out.Bytes()
 }
 
-// counter is a reader that counts the bytes that it returns.
 type counter struct {
 	io.Reader
 	n int

@@ -58,8 +58,6 @@ func dataSizes(tx *store.Tx) (map[string]cloudsim.DataSize, error) {
 	return sizes, nil
 }
 
-// diskIDs returns the ids of all disks and snapshots. Each disk and each snapshot can have a
-// data file.
 func diskIDs(tx *store.Tx) (ids []string, err error) {
 	for d, err := range disks.Scan(tx, "", "") {
 		if err != nil {
@@ -127,7 +125,6 @@ func (ss *stateManager) recoverData() error {
 	})
 }
 
-// checkUnattached returns Conflict if a disk is attached.
 func checkUnattached(tx *store.Tx) error {
 	for d, err := range disks.Scan(tx, "", "") {
 		if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store/storetest"
 )
 
-// brokenAfterStage calls breakSync after each Stage.
 type brokenAfterStage struct {
 	engine.DiskFiles
 	breakSync func()
@@ -26,10 +25,10 @@ func (b brokenAfterStage) Stage(ctx context.Context, r *statefile.Reader, ids []
 	return s, err
 }
 
-// If a sync fails during a load, the cloud does not know whether the file of the store contains the
-// old records or the new records. TestLoadWithAFailedSync proves that the cloud keeps the staged
-// disk data until the next start. In this test, the file contains the old records, so the next
-// start deletes the staged data.
+// TestLoadWithAFailedSync proves that the cloud keeps the staged disk data until the next start if
+// a sync fails during a load. After the failed sync, the cloud does not know whether the file of
+// the store contains the old records or the new records. In this test, the file contains the old
+// records, so the next start deletes the staged data.
 func TestLoadWithAFailedSync(t *testing.T) {
 	dir := t.TempDir()
 	path, data := filepath.Join(dir, "cloud.db"), filepath.Join(dir, "disks")

@@ -407,9 +407,8 @@ func TestExportImport(t *testing.T) {
 	}
 }
 
-// TestDamagedState proves that the cloud does not load a saved state if its
-// file is damaged. A client can delete such a saved state. ListStates reports
-// damage of the header.
+// TestDamagedState proves that the cloud does not load a saved state if its file is damaged. A
+// client can delete a damaged saved state. ListStates reports damage of the header.
 func TestDamagedState(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(dir))

@@ -42,8 +42,7 @@ type ownToken struct {
 	of owner
 }
 
-// ownTokens returns all tokens whose project and service account exist, with the owner of each
-// token.
+// ownTokens returns all tokens with their owners. It omits a token if ownerOf returns NotFound.
 func ownTokens(tx *store.Tx) (found []ownToken, err error) {
 	for t, err := range tokens.Scan(tx, "", "") {
 		if err != nil {

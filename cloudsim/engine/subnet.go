@@ -116,7 +116,6 @@ func (e *Engine) newSubnet(tx *store.Tx, call Call, project cloudsim.ProjectID, 
 	return s, e.workOnSubnet(tx, call, &s, cloudsim.Create)
 }
 
-// setGateways sets the gateway address for each address range of subnet s.
 func setGateways(s *cloudsim.Subnet) {
 	s.Gateway, s.GatewayIPv6 = "", ""
 	for _, r := range s.Ranges() {
@@ -131,8 +130,8 @@ func setGateways(s *cloudsim.Subnet) {
 	}
 }
 
-// usableNetwork returns a network of the project. It returns Invalid if the project has no such
-// network, and Conflict if the network's state does not permit new resources.
+// usableNetwork returns a network of the project. It returns Invalid if the network does not belong
+// to the project, and Conflict if the network's state does not permit new resources.
 func usableNetwork(tx *store.Tx, project cloudsim.ProjectID, id cloudsim.NetworkID) (cloudsim.Network, error) {
 	n, err := networks.Get(tx, string(id))
 	switch {
@@ -335,7 +334,6 @@ func addressIsFree(tx *store.Tx, ip netip.Addr) (bool, error) {
 	return true, nil
 }
 
-// hasAddress reports whether address is an internal address of instance i.
 func hasAddress(i cloudsim.Instance, address string) bool {
 	ask, err := netip.ParseAddr(address)
 	return err == nil && slices.Contains(i.Addresses, cloudsim.InstanceAddress{Type: cloudsim.AddressInternal, Address: ask.String()})

@@ -16,8 +16,8 @@ var mayUse = map[string][]string{
 	"stateManager": {"stagedDisks", "tokens", "serviceAccounts", "projects", "disks", "snapshots"},
 }
 
-// For each type in mayUse, TestMethodsUseOnlyTheirTables proves that the type's methods access only
-// the permitted tables.
+// TestMethodsUseOnlyTheirTables proves that the methods of each type in mayUse access only the
+// permitted tables.
 func TestMethodsUseOnlyTheirTables(t *testing.T) {
 	files, err := parser.ParseDir(token.NewFileSet(), ".", nil, 0) //nolint:staticcheck // the package has no build tags that matter here
 	if err != nil {

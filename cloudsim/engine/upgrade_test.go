@@ -117,7 +117,6 @@ func checkDisk(t *testing.T, e *engine.Engine) {
 	}
 }
 
-// checkInstances checks the names and the states of all instances.
 func checkInstances(t *testing.T, e *engine.Engine, want map[string]cloudsim.InstanceState) {
 	t.Helper()
 	l := must(e.ListInstances(engine.AsCloud(t.Context()), cloudsim.ListOptions{}))(t)

@@ -26,7 +26,6 @@ func (e *Engine) GetUserData(ctx context.Context, id cloudsim.InstanceID) (d clo
 	return d, err
 }
 
-// sameUserData reports whether an instance has the given user data.
 func sameUserData(tx *store.Tx, id cloudsim.InstanceID, data string) (bool, error) {
 	have, _, err := userData.Get(tx, string(id))
 	return have == data, err

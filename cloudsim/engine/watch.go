@@ -38,9 +38,9 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 // watch calls readItems repeatedly and yields the items that readItems returns. The sequence ends
 // when ctx ends or readItems returns an error. In the second case, watch yields the error as the
 // last item. If readItems reports that more items follow, watch calls readItems again at once.
-// Otherwise watch waits for the next change, which closes the channel from changedChan. newBookmark
-// returns a bookmark. watch yields a bookmark before its first wait, and then one in each period.
-// Before each bookmark, it calls readItems. If period is 0, watch yields no bookmarks.
+// Otherwise watch waits for the next change, which closes the channel from changedChan. watch
+// yields a bookmark before its first wait, and then one in each period. Before each bookmark, it
+// calls readItems. If period is 0, watch yields no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changedChan func() <-chan struct{}, readItems func() (items []T, more bool, err error), newBookmark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -92,7 +92,7 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 // epoch of the store is the revision of the last replacement. The value *readerEpoch is the epoch
 // that the store had when the reader began, or 0 for a new reader.
 //
-// A new reader can begin at revision 0, or at any revision that is not before the epoch. For such a
+// A new reader can begin at revision 0, or at any revision that is not before the epoch. For this
 // reader, sameEpoch stores the epoch in *readerEpoch. A reader that begins at revision 0 also reads
 // the journal that LoadState has loaded. If a new reader begins at a revision between 0 and the
 // epoch, sameEpoch returns Gone, because this revision can belong to the replaced journal.

@@ -31,8 +31,8 @@ func shortToken(t *testing.T, e *engine.Engine, admin context.Context, name stri
 }
 
 // workload creates a trust for a Kubernetes service account, and returns a token of a pod with this
-// account. With this token the pod can call the cloud as the cloud's service account name. The
-// token expires after 90 seconds and has a second audience, "other".
+// account. With this token, the pod can call the cloud as the cloud's service account with the
+// given name. The token expires after 90 seconds and has a second audience, "other".
 func workload(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
@@ -49,7 +49,6 @@ func workload(t *testing.T, e *engine.Engine, admin context.Context, name string
 	}).Serialize())(t)
 }
 
-// unbind deletes the role binding with the given name.
 func unbind(e *engine.Engine, admin context.Context, name string) error {
 	l, err := e.ListRoleBindings(admin, cloudsim.ListOptions{Name: name})
 	if err != nil || len(l.Items) != 1 {

@@ -79,8 +79,8 @@ func (c Call) boundTo() (cloudsim.ProjectID, bool) {
 	return c.callerProject, c.callerProject != "" && !c.inAllProjects()
 }
 
-// BoundTo returns the project whose limits apply to the call in ctx. It returns false for a caller
-// without a project, and for a caller with a role in all projects.
+// BoundTo returns the project with the limits that apply to the call in ctx. It returns false for a
+// caller without a project, and for a caller with a role in all projects.
 func BoundTo(ctx context.Context) (cloudsim.ProjectID, bool) {
 	c, _ := CallOf(ctx)
 	return c.boundTo()

@@ -17,8 +17,8 @@ import (
 )
 
 // Why explains how an object reached its present state. The caller names the object by its id or by
-// kind/name. Why reads the journal. It can therefore also explain deleted objects whose events are
-// still in the journal. It returns NotFound if the journal has no event of the object that the
+// kind/name. Why reads the journal. It can therefore also explain deleted objects while the journal
+// still has their events. It returns NotFound if the journal has no event of the object that the
 // caller may see.
 func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err error) {
 	call, err := callOf(ctx)
@@ -313,7 +313,6 @@ func describeChanges(before, after map[string]any) (text []string) {
 	return text
 }
 
-// operationOf returns the operation in an event.
 func operationOf(ev cloudsim.Event) (op cloudsim.Operation, err error) {
 	if err := json.Unmarshal(ev.Object, &op); err != nil {
 		return op, fmt.Errorf("event %d: %w", ev.Rev, err)

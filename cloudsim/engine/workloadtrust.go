@@ -258,7 +258,7 @@ func (ac *access) ListWorkloadTrusts(ctx context.Context, o cloudsim.ListOptions
 }
 
 // DeleteWorkloadTrust deletes a trust. From the next call on, the cloud refuses the tokens that the
-// trust accepted. The cloud also ends the open watches of callers with such tokens.
+// trust accepted. The cloud also ends the open watches of callers with these tokens.
 func (ac *access) DeleteWorkloadTrust(ctx context.Context, id cloudsim.WorkloadTrustID) error {
 	return ac.update(ctx, func(tx *store.Tx, call Call) error {
 		w, err := get(tx, call, workloadTrusts, string(id))
