@@ -26,7 +26,7 @@ type AuditEntry struct {
 	Bytes       int64   `json:"bytes" doc:"Length of the reply in bytes"`
 }
 
-// Values of AuditEntry.Outcome in addition to the names of the error kinds.
+// These are values of AuditEntry.Outcome, in addition to the names of the error kinds.
 const (
 	OutcomeOK      = "ok"
 	OutcomeDropped = "dropped"

@@ -24,7 +24,7 @@ type Clock struct {
 	NextDue      *time.Time `json:"nextDue,omitempty" doc:"RFC 3339; time at which the cloud's next scheduled work is due. Absent if no work is scheduled"`
 }
 
-// Limits of the clock.
+// These are the limits of the clock.
 const (
 	MaxClockRate    = 10_000
 	MaxClockAdvance = tenYears * time.Second // for one call

@@ -56,7 +56,7 @@ var diskMoves = map[DiskState]map[Verb]DiskState{
 	DiskDeleting:  {Settle: DiskDeleted},
 }
 
-// DiskStates lists every state. Tests and help texts use this list.
+// DiskStates lists every state.
 func DiskStates() []DiskState {
 	return []DiskState{
 		DiskCreating, DiskCopying, DiskFailed, DiskAvailable, DiskAttaching, DiskInUse,
@@ -112,8 +112,8 @@ type DiskStatus struct {
 	Lost    bool   `json:"lost,omitempty" doc:"Whether the data of the disk or snapshot, or the data of its source, is lost"`
 }
 
-// Zones returns the zones whose instances can attach d. A zonal disk has one
-// zone. A regional disk has two zones.
+// Zones returns the zones of the instances that can attach d. A zonal disk has one zone. A regional
+// disk has two zones.
 func (d Disk) Zones() []string { return zonesOf(d.Zone, d.ReplicaZones) }
 
 func zonesOf(zone string, replicas []string) []string {

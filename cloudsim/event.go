@@ -71,7 +71,7 @@ const (
 	KindRoute   ResourceKind = "route"
 )
 
-// Resource kinds for disk pools, snapshots and snapshot groups.
+// These constants are the kinds of disk pools, snapshots and snapshot groups.
 const (
 	KindDiskPool      ResourceKind = "diskPool"
 	KindSnapshot      ResourceKind = "snapshot"

@@ -49,8 +49,8 @@ type FaultMatch struct {
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of the resource in the path, or of the resource that the request creates"`
 	Zone      string            `json:"zone,omitempty" maxLength:"63" example:"sim-1a" doc:"Zone of the resource in the path, or of the resource that the request creates"`
 	// A dialect is a server that translates the API of another cloud. DialectCall is a pattern for
-	// names of calls of that API. Such a name consists of the name of the dialect, a dot and the
-	// name of the call.
+	// names of calls of that API. The name of a call consists of the name of the dialect, a dot and
+	// the name of the call.
 	DialectCall string `json:"dialectCall,omitempty" maxLength:"128" example:"hcloud.load_balancers.add_service" doc:"Call of another cloud's API, as DIALECT.CALL, in which * matches any characters. Only calls through a dialect match. See 'allinone dialect calls'"`
 	Type        string `json:"type,omitempty" maxLength:"63" example:"small" doc:"Instance type or disk type of the resource in the path, or of the resource that the request creates"`
 }
@@ -67,7 +67,7 @@ type FaultWhen struct {
 	ForSeconds   int64      `json:"forSeconds,omitempty" minimum:"0" maximum:"315360000" doc:"Seconds from the start of the fault to its end; 0 or absent for no end"`
 }
 
-// Limits for the effects of a fault.
+// These constants limit the effects of a fault.
 const (
 	MaxFaultHang    = 10 * time.Minute // after this time the cloud closes the connection of a hanging call
 	maxFaultLatency = 10 * time.Minute
@@ -98,7 +98,7 @@ type FaultTarget struct {
 var dialectCallRE = regexp.MustCompile(`^[A-Za-z0-9_*]+(\.[A-Za-z0-9_*]+)*$`)
 
 // ValidDialectCall reports whether s can be the name of a call of another cloud's API, e.g.
-// "hcloud.load_balancers.add_service", or a pattern for such names.
+// "hcloud.load_balancers.add_service", or a pattern for these names.
 func ValidDialectCall(s string) bool { return len(s) <= 128 && dialectCallRE.MatchString(s) }
 
 var operationRE = regexp.MustCompile(`^[A-Za-z0-9*]+(\.[A-Za-z0-9*]+)*$`)

@@ -5,8 +5,8 @@ import "strings"
 // FaultEffectType names the effect of a fault on a call.
 type FaultEffectType string
 
-// The effects of a fault. The method Breaks reports to which operations an effect can
-// apply.
+// The effects of a fault. Some effects can apply only to some operations: see
+// FaultEffectType.Breaks.
 const (
 	FaultError            FaultEffectType = "error"            // the cloud does no work and replies with an error
 	FaultLatency          FaultEffectType = "latency"          // the cloud does the work after a delay
@@ -70,7 +70,7 @@ const (
 	OutageBoth ZoneOutageScope = "both"
 )
 
-// FaultEffect describes the effect of a fault on a call that it hits.
+// FaultEffect describes how a fault changes a call.
 type FaultEffect struct {
 	Type              FaultEffectType `json:"type" enum:"error,latency,throttle,hang,drop,loseReply,errorAfterCommit,quota,stockOut,staleRead,duplicate,stuckState,corruptToken,zoneOutage"`
 	Kind              string          `json:"kind,omitempty" enum:"internal,invalid,unauthenticated,denied,not_found,exists,conflict,stale,exhausted,unavailable,gone" doc:"Kind of the error. Default: internal for the effect errorAfterCommit; exhausted for the effects throttle, quota and stockOut; unavailable for other effects"`
@@ -157,8 +157,8 @@ func (e FaultEffect) checkAge(c *checks) {
 }
 
 // checkOutage rejects settings of Match and When that a zone outage does not support. A zone outage
-// affects all calls about resources in the zone. It therefore cannot select callers or operations,
-// or only some of the calls.
+// affects all calls about resources in the zone. Therefore a fault with this effect cannot select
+// only some callers, operations or calls.
 func (s FaultSpec) checkOutage(c *checks) {
 	if s.Effect.Type != FaultZoneOutage {
 		return

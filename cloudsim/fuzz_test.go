@@ -66,8 +66,6 @@ func FuzzValidate(f *testing.F) {
 	})
 }
 
-// check decodes raw as an R and validates the value. If raw is not valid JSON
-// for an R, the function does nothing.
 func check[R any](t *testing.T, raw []byte) {
 	t.Helper()
 	var req R

@@ -131,9 +131,7 @@ type CreateInstance struct {
 	Zone   string            `json:"zone" example:"sim-1a"`
 	Type   string            `json:"type" example:"small"`
 	Labels map[string]string `json:"labels,omitempty"`
-	// ServiceAccount is the service account that the instance authenticates as.
-	// The instance gets tokens of this service account from its metadata
-	// service.
+	// The instance gets tokens of this service account from its metadata service.
 	ServiceAccount string `json:"serviceAccount,omitempty" maxLength:"128" example:"node" doc:"Service account (id or name) that the instance authenticates as"`
 	// If Network and Subnet are empty, the cloud uses the default network of the instance's
 	// project. If only Subnet is empty, the cloud uses the given network. In both cases,

@@ -22,8 +22,8 @@ type ListenerStatus struct {
 	Protocol Protocol `json:"protocol" enum:"tcp,udp"`
 	Port     int      `json:"port"`
 	IP       string   `json:"ip" doc:"Address of the load balancer, or host of the published port"`
-	// If Port is below 1024 and the cloud has no privileges for such a port, Endpoint
-	// has a higher port.
+	// If Port is below 1024 and the cloud has no privileges for this port, Endpoint has a higher
+	// port.
 	Endpoint string `json:"endpoint,omitempty" doc:"host:port that accepts connections; absent if there is none" example:"127.65.0.1:80"`
 	Error    string `json:"error,omitempty" doc:"Reason why there is no endpoint, or why the endpoint has another port"`
 }

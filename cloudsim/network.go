@@ -236,7 +236,6 @@ func (c *checks) parsePrefix(field, s string, least, most int) (netip.Prefix, bo
 	return netip.Prefix{}, false
 }
 
-// namedRange is a range with the name of its field.
 type namedRange struct {
 	field string
 	netip.Prefix
@@ -254,7 +253,6 @@ func namedRanges(ipv4, ipv6 string, pods PodRanges) []namedRange {
 	return all
 }
 
-// noOverlaps checks that no two ranges overlap.
 func (c *checks) noOverlaps(all []namedRange) {
 	for i, r := range all {
 		for _, before := range all[:i] {

@@ -11,8 +11,6 @@ const (
 	NoticePreemption  NoticeType = "preemption"  // the cloud will terminate the instance
 )
 
-// noticeVerbs maps a notice type to the verb that the cloud applies at the due
-// time.
 var noticeVerbs = map[NoticeType]Verb{NoticeMaintenance: Reboot, NoticePreemption: Terminate}
 
 // Verb returns the verb that the cloud applies when a notice of this type is

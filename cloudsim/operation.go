@@ -109,8 +109,8 @@ func (o *Operation) Move(verb Verb) error {
 	return changeState(&o.State, operationMoves, verb, KindOperation, string(o.ID))
 }
 
-// changeState implements the Move methods. It looks up the transition for the verb and sets the
-// new state. It returns Conflict if there is no such transition.
+// changeState implements the Move methods. It returns Conflict if moves has no transition for the
+// verb.
 func changeState[S ~string](state *S, moves map[S]map[Verb]S, verb Verb, kind ResourceKind, id string) error {
 	next, ok := moves[*state][verb]
 	if !ok {

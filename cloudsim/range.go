@@ -20,8 +20,7 @@ var reservedRanges = []struct {
 	{netip.MustParsePrefix("ff00::/8"), "multicast"},
 }
 
-// outsideReserved checks that the range of a field overlaps no reserved range. It returns
-// false if the range overlaps a reserved range.
+// outsideReserved returns false and reports the field if p overlaps a reserved range.
 func (c *checks) outsideReserved(field string, p netip.Prefix) bool {
 	for _, r := range reservedRanges {
 		if r.Overlaps(p) {

@@ -100,7 +100,7 @@ func (r CreateRoute) Validate() error {
 }
 
 // CheckNetwork returns Invalid if the destination is inside a range of the network n. It also
-// returns Invalid if the next hop has no address in n of the destination's IP family. The parameter
+// returns Invalid if the next hop has no address of the destination's IP family in n. The parameter
 // hop is the instance of the next hop.
 func (r CreateRoute) CheckNetwork(n Network, hop Instance) error {
 	var c checks

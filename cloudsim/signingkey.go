@@ -39,7 +39,7 @@ var signingKeyMoves = map[SigningKeyState]map[Verb]SigningKeyState{
 	SigningKeyRetiring: {Settle: SigningKeyRetired, Delete: SigningKeyRetired},
 }
 
-// SigningKeyStates lists every state. Tests and help texts use this list.
+// SigningKeyStates lists every state.
 func SigningKeyStates() []SigningKeyState {
 	return []SigningKeyState{SigningKeyActive, SigningKeyRetiring, SigningKeyRetired}
 }

@@ -32,7 +32,7 @@ var snapshotMoves = map[SnapshotState]map[Verb]SnapshotState{
 	SnapshotDeleting: {Settle: SnapshotDeleted},
 }
 
-// SnapshotStates lists every state. Tests and help texts use this list.
+// SnapshotStates lists every state.
 func SnapshotStates() []SnapshotState {
 	return []SnapshotState{
 		SnapshotCreating, SnapshotCopying, SnapshotReady, SnapshotFailed, SnapshotDeleting, SnapshotDeleted,

@@ -27,7 +27,7 @@ var subnetMoves = map[SubnetState]map[Verb]SubnetState{
 	SubnetDeleting:  {Settle: SubnetDeleted},
 }
 
-// SubnetStates lists every state. Tests and help texts use this list.
+// SubnetStates lists every state.
 func SubnetStates() []SubnetState {
 	return []SubnetState{SubnetCreating, SubnetAvailable, SubnetDeleting, SubnetDeleted}
 }

@@ -318,8 +318,6 @@ func (i item) differingMembers(current, desired map[string]any) (fields []string
 	return fields
 }
 
-// differenceError returns an Exists error that names the fields that differ and cannot be
-// updated.
 func differenceError(existing map[string]any, fields []string) error {
 	e := &cloudsim.Error{Kind: cloudsim.Exists, Msg: "a resource with this name exists and differs from the file"}
 	for _, k := range fields {

@@ -131,7 +131,6 @@ func TestApplyZero(t *testing.T) {
 	}
 }
 
-// transportFunc is an http.RoundTripper.
 type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -157,7 +156,6 @@ func TestApplyKeepsConcurrentChanges(t *testing.T) {
 	}
 }
 
-// TestApplyLabelsOfDisks proves that apply can change the labels of a disk.
 func TestApplyLabelsOfDisks(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const disk = "disks: [{name: data, zone: sim-1a, type: balanced, sizeGiB: 1, labels: {tier: "

@@ -294,12 +294,12 @@ func TestAllEvents(t *testing.T) {
 	}
 }
 
-// transportFunc is an http.RoundTripper.
 type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestAllEventsDuringWrites proves that AllEvents returns even if the journal grows after each page.
+// TestAllEventsDuringWrites proves that AllEvents returns even if the journal grows after each
+// page.
 func TestAllEventsDuringWrites(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	busy, pages := *c, 0

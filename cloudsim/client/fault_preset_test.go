@@ -22,7 +22,6 @@ func refused(with cloudsim.Kind, call func(ctx context.Context, c *client.Client
 	}
 }
 
-// createB creates a second instance.
 func createB(ctx context.Context, c *client.Client) error {
 	_, err := c.CreateInstance(ctx, cloudsim.CreateInstance{Name: "b", Zone: cloudsim.PresetZone, Type: "small"})
 	return err

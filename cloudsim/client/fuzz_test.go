@@ -11,7 +11,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// fixedServer simulates an HTTP server that always sends the same answer.
 type fixedServer struct {
 	status int
 	body   []byte

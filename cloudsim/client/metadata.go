@@ -15,7 +15,7 @@ import (
 // DefaultMetadataURL is the URL at which an instance reaches the metadata service.
 const DefaultMetadataURL = "http://169.254.169.254"
 
-// Limits of one request to a metadata service.
+// These are the limits of one request to a metadata service.
 const (
 	metadataDial    = time.Second
 	metadataTimeout = 5 * time.Second

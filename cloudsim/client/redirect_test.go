@@ -34,7 +34,6 @@ func TestRedirectMakesNoFalseSuccess(t *testing.T) {
 	}
 }
 
-// TestSlashesAtTheEndOfTheURL proves that slashes at the end of the URL do not change the calls.
 func TestSlashesAtTheEndOfTheURL(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	c.URL += "//"

@@ -9,8 +9,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestEveryRegistryVerb calls every operation of repositories, credentials and decisions through
-// the client and the HTTP API.
 func TestEveryRegistryVerb(t *testing.T) {
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Registry = "registry.sim" }))
 	ctx := t.Context()

@@ -60,7 +60,6 @@ func TestEveryIdentityVerb(t *testing.T) {
 	}
 }
 
-// TestEveryQuotaVerb calls every operation of quotas through the client and the HTTP API.
 func TestEveryQuotaVerb(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	one := int64(1)

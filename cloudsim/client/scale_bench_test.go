@@ -20,7 +20,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// size is the number of objects and watchers in a cloud.
 type size struct{ instances, disks, loadBalancers, watchers int }
 
 var (
@@ -133,8 +132,6 @@ func BenchmarkStates(b *testing.B) {
 	}
 }
 
-// timeUnpack unpacks a saved state, writes its bytes to two files, and syncs one file. It
-// returns the duration of these steps.
 func timeUnpack(b *testing.B, c *client.Client, name string) time.Duration {
 	b.Helper()
 	var state bytes.Buffer
@@ -166,7 +163,6 @@ func timeUnpack(b *testing.B, c *client.Client, name string) time.Duration {
 	return time.Since(begin)
 }
 
-// fill starts a cloud and creates the objects of s through the API.
 func fill(b *testing.B, s size) *client.Client {
 	b.Helper()
 	c := cloudtest.Start(b)
@@ -188,7 +184,6 @@ func fill(b *testing.B, s size) *client.Client {
 	return c
 }
 
-// callConcurrently calls fn n times from 64 goroutines.
 func callConcurrently(b *testing.B, n int, fn func(context.Context, int) error) {
 	b.Helper()
 	var next atomic.Int64

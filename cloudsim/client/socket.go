@@ -29,7 +29,7 @@ func ValidURL(u string) bool {
 }
 
 // Reach makes the transport t connect to the Unix socket in the URL u. After this call, t can reach
-// only the cloud at this socket. If u is no URL of a Unix socket, Reach changes nothing.
+// only the cloud at this socket. If u does not name a Unix socket, Reach changes nothing.
 func Reach(t *http.Transport, u string) {
 	path, ok := strings.CutPrefix(u, socketScheme)
 	if !ok {

@@ -33,7 +33,6 @@ func everyStateVerb(t *testing.T, c *client.Client) {
 	}
 }
 
-// fullDisk is a writer that fails.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }

@@ -183,7 +183,6 @@ func TestReplayOfADialect(t *testing.T) {
 	}
 }
 
-// withHeader is an HTTP transport that adds a header to each request.
 type withHeader struct {
 	http.RoundTripper
 	name, value string

@@ -148,7 +148,6 @@ func Start(tb testing.TB, opts ...Option) *client.Client {
 // connection.
 const maxIdleConns = 64
 
-// serve starts srv and returns a transport that connects to srv.
 func (o *options) serve(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	tb.Helper()
 	if o.socket {
@@ -167,8 +166,6 @@ func (o *options) serve(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	return &http.Transport{DialContext: o.pipes.dial}
 }
 
-// serveSocket starts srv on a Unix socket. It returns a transport that connects to this
-// socket.
 func serveSocket(tb testing.TB, srv *httptest.Server) http.RoundTripper {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "cloud.sock")

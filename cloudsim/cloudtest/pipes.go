@@ -15,7 +15,6 @@ type pipes struct {
 
 func newPipes() *pipes { return &pipes{dialed: make(chan net.Conn), closed: make(chan struct{})} }
 
-// Accept waits for the next connection and returns the server's end of this connection.
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.dialed:
@@ -25,7 +24,6 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-// Close makes Accept and dial fail.
 func (p *pipes) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return nil

@@ -25,9 +25,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// maxBody is the largest request body in bytes. One MiB is enough for the largest valid load
-// balancer. This load balancer has five thousand targets and a request body of about 200 KiB.
-// Uploads have another limit (see maxStateBody).
+// maxBody is the largest request body in bytes. A load balancer with the maximum of 5000 targets
+// needs about 200 KiB. Uploads have another limit (see maxStateBody).
 const maxBody = 1 << 20
 
 // Config configures the API.
@@ -48,7 +47,7 @@ type Config struct {
 	// Tracer receives a span for each request. If Tracer is nil, the API
 	// creates no spans.
 	Tracer trace.TracerProvider
-	// Transcript records the calls for a later replay, except watches. If Transcript is nil, the
+	// Transcript records all calls except watches, for a later replay. If Transcript is nil, the
 	// API records no calls.
 	Transcript *Transcript
 }
@@ -113,7 +112,6 @@ func openAPI(version string) huma.Config {
 	return cfg
 }
 
-// op describes one route.
 type op struct {
 	id      string // operation id: noun.verb, as in metrics and log
 	method  string
@@ -174,7 +172,6 @@ const maxTarget = 128
 // no permission to send the header.
 const dialectCallHeader = "Dialect-Call"
 
-// supportsIfMatch reports whether an operation supports If-Match.
 func supportsIfMatch(o *huma.Operation) bool {
 	return slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool { return p.In == "header" && p.Name == "If-Match" })
 }
@@ -252,7 +249,6 @@ type body[T any] struct {
 	Body T
 }
 
-// answer makes an answer from the result of an engine method.
 func answer[T any](v T, rev uint64, err error) (*body[T], error) {
 	if err != nil {
 		return nil, err
@@ -262,7 +258,6 @@ func answer[T any](v T, rev uint64, err error) (*body[T], error) {
 
 func etag(rev uint64) string { return strconv.Quote(strconv.FormatUint(rev, 10)) }
 
-// listed is an answer that contains one page of a list.
 type listed[T any] struct{ Body cloudsim.List[T] }
 
 // The type none stands for an answer without a body, or for a request without parameters.

@@ -13,8 +13,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// sendRequest sends a request with the given body and headers. It returns the answer and the
-// body of the answer.
 func sendRequest(t *testing.T, c *client.Client, method, path, body string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, c.URL+path, strings.NewReader(body))
@@ -191,7 +189,6 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestDocuments checks the OpenAPI document and the reference page.
 func TestDocuments(t *testing.T) {
 	c := cloudtest.Start(t)
 	_, raw := sendRequest(t, c, "GET", "/openapi.json", "")

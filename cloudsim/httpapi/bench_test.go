@@ -46,7 +46,6 @@ func BenchmarkReads(b *testing.B) {
 	b.ReportMetric(limit.Seconds()/cloudTime.Seconds(), "of-bare")
 }
 
-// hammer sends n GET requests to url from eight goroutines. It returns the total time.
 func hammer(b *testing.B, hc *http.Client, url, secret string, n int) time.Duration {
 	b.Helper()
 	hc.Transport.(*http.Transport).MaxIdleConnsPerHost = 8

@@ -47,8 +47,7 @@ func (a *api) resetBill(ctx context.Context, _ *none) (*none, error) {
 	return nil, a.engine.ResetBill(ctx)
 }
 
-// AuditFilter is another name of auditInput. It is exported because huma reads only exported
-// embedded structs.
+// AuditFilter is exported because huma reads only exported embedded structs.
 type AuditFilter = auditInput
 
 // AuditPosition contains the query parameter "after". It is exported because huma reads only
@@ -84,7 +83,6 @@ func (a *api) watchAudit(ctx context.Context, in *struct {
 	return streamItems(ctx, a, a.engine.WatchAudit(ctx, o, bookmarkEvery)), nil
 }
 
-// auditFile writes the entries of the audit trail to a file, one at a time.
 type auditFile struct {
 	mu sync.Mutex
 	w  io.Writer

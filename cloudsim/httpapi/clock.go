@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// advanceTimeout is the longest time for a call that advances the clock, including the reply. An
-// advance ends when the cloud has finished all work that is due at the new time or earlier.
+// advanceTimeout is the longest time for a call that advances the clock, including the reply. The
+// call waits until the cloud has finished all work that is due at the new time or earlier.
 const advanceTimeout = 10 * time.Minute
 
 func (a *api) clockRoutes() {

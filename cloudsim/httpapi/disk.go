@@ -28,8 +28,6 @@ func (a *api) diskRoutes() {
 	act(a, "disks.delete", http.MethodDelete, "/v1/disks/{id}", "Begin to delete a disk without attachments", e.DeleteDisk)
 }
 
-// askInput is a request about one resource. The path contains the id of the resource. The
-// request also has a body.
 type askInput[R any] struct {
 	ByID
 	Body R

@@ -60,8 +60,6 @@ func withFaults[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)
 	}
 }
 
-// hasEffect reports whether the parameter hit contains a fault with the given effect. It
-// returns false if there is no fault.
 func hasEffect(hit engine.Strike, effect cloudsim.FaultEffectType) bool {
 	return hit.Fault != nil && hit.Fault.Effect.Type == effect
 }
@@ -133,7 +131,7 @@ func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 }
 
-// faultKind contains the default error kind of each fault effect.
+// faultKind contains the default error kind of each effect that replies with an error.
 var faultKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultError:            cloudsim.Unavailable,
 	cloudsim.FaultThrottle:         cloudsim.Exhausted,
@@ -143,9 +141,9 @@ var faultKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
 }
 
-// injectedFault returns the error of a fault's effect. toProblem hides the message of an error of
-// the kind Internal. But the error of a fault keeps its message, because the author of the fault
-// wrote the message for the caller.
+// injectedFault returns the error of a fault's effect. The error is a *problem, because toProblem
+// hides the message of any other error of the kind Internal. The author of the fault wrote the
+// message for the caller.
 func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := faultKind[e.Type]
@@ -205,5 +203,4 @@ func (a *api) faultPresets(context.Context, *none) (*struct{ Body cloudsim.Fault
 	return &struct{ Body cloudsim.FaultPresetList }{cloudsim.FaultPresetList{Items: cloudsim.FaultPresets()}}, nil
 }
 
-// requestedObject returns the object that a create request asks for.
 func (c *create[R]) requestedObject() any { return &c.Body }

@@ -19,7 +19,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// createFault creates a fault and deletes the fault when the test ends.
 func createFault(t *testing.T, c *client.Client, operation string, effect cloudsim.FaultEffect, when cloudsim.FaultWhen) cloudsim.Fault {
 	t.Helper()
 	f, err := c.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{
@@ -276,7 +275,7 @@ func TestFaultTargets(t *testing.T) {
 }
 
 // TestFaultsAreHiddenFromOthers proves that a caller without the role admin sees neither faults nor
-// the events of faults. Such a caller is, for example, a controller under test.
+// the events of faults. An example is a controller under test.
 func TestFaultsAreHiddenFromOthers(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: "ccm", Role: cloudsim.RoleWriter})

@@ -111,7 +111,6 @@ type schema struct {
 	Enum       []any
 }
 
-// example returns a value that is valid for a schema.
 func (d document) example(s schema, depth int) any {
 	if s.Ref != "" {
 		s = d.Components.Schemas[s.Ref[strings.LastIndex(s.Ref, "/")+1:]]
@@ -145,8 +144,6 @@ func (d document) example(s schema, depth int) any {
 	return 1
 }
 
-// newHandler returns the HTTP handler of a new cloud. A test calls the handler without a
-// network.
 func newHandler(f *testing.F) http.Handler {
 	log := slog.New(slog.DiscardHandler)
 	st, err := store.Open(filepath.Join(f.TempDir(), "cloud.db"))

@@ -92,7 +92,6 @@ func (a *api) middleware(next http.Handler) http.Handler {
 	})
 }
 
-// noteRoute stores the pattern of the matched route in the exchange.
 func noteRoute(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if route := mux.CurrentRoute(r); route != nil {
@@ -102,7 +101,6 @@ func noteRoute(next http.Handler) http.Handler {
 	})
 }
 
-// recorder stores the status and the size of a reply.
 type recorder struct {
 	http.ResponseWriter
 	status int

@@ -26,8 +26,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// localCloud is a cloud. A test can call the HTTP handler of the cloud directly, without a network.
-// The loop of the engine runs only after the test has called runEngine.
+// localCloud is a cloud with an HTTP handler that a test calls directly, without a network. The
+// loop of the engine runs only after the test has called runEngine.
 type localCloud struct {
 	http.Handler
 	engine *engine.Engine
@@ -76,7 +76,6 @@ func (o *localCloud) ask(method, target, body string, header ...string) (int, st
 	return w.Code, w.Body.String()
 }
 
-// runEngine runs the engine until the test ends.
 func (o *localCloud) runEngine(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())

@@ -18,12 +18,10 @@ type routerTable struct {
 	make    func() *mux.Router
 }
 
-// newRouters returns a table without routes. The table calls newRouter to make each router.
 func newRouters(newRouter func() *mux.Router) routerTable {
 	return routerTable{map[string]*mux.Router{"": newRouter()}, newRouter}
 }
 
-// otherPaths returns the router for paths outside the API.
 func (n routerTable) otherPaths() *mux.Router { return n.routers[""] }
 
 // routerOf returns the router for a path. For a path that is not clean, such as //v1/disks, any
@@ -48,7 +46,6 @@ func (n routerTable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n.routerOf(r.URL.Path).ServeHTTP(w, r)
 }
 
-// allowedMethods lists the methods that the path of r supports.
 func (n routerTable) allowedMethods(r *http.Request) (methods []string) {
 	router := n.routerOf(r.URL.Path)
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {

@@ -131,7 +131,6 @@ type ByID struct {
 
 func (b ByID) target() string { return b.ID }
 
-// listInput is a request for a page of a list.
 type listInput struct {
 	Name     string   `query:"name" maxLength:"255" doc:"Only the resource with exactly this name"`
 	Label    []string `query:"label,explode" maxItems:"16" doc:"Only resources with this label, as key=value; may be repeated"`

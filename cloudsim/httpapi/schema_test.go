@@ -34,8 +34,8 @@ var additionalMembers = map[string]string{
 	"podRanges.ipv6Mask/maximum":                       `{"podRanges":{"ipv6":"fd11::/56"}}`,
 }
 
-// Some members of request bodies need values of a special form. For each of these members,
-// memberTexts has a function that returns a valid value of the given length.
+// memberTexts has a function for each member of a request body that needs text of a special form.
+// The function returns valid text of the given length.
 var memberTexts = map[string]func(length int) string{
 	"healthCheck.expectedCodes":              statuses,
 	"healthCheck.path":                       path,
@@ -95,7 +95,6 @@ func TestDocumentedLimits(t *testing.T) {
 	}
 }
 
-// refusedMembers returns the members that Validate refuses.
 func refusedMembers(t *testing.T, request reflect.Type, raw []byte) (members []string) {
 	t.Helper()
 	v := reflect.New(request)
@@ -115,8 +114,8 @@ func refusedMembers(t *testing.T, request reflect.Type, raw []byte) (members []s
 	return members
 }
 
-// limit describes one keyword of a schema. The keyword limits the values of a
-// member.
+// limit is a keyword of a schema that limits the values of a member, with values within and beyond
+// this limit.
 type limit struct {
 	member, name   string
 	within, beyond []any
@@ -174,7 +173,6 @@ func limitsOf(doc *huma.OpenAPI, s *huma.Schema, member string) (all []limit) {
 	return all
 }
 
-// text returns a value of the given length for member.
 func text(member string, length int) string {
 	if of := memberTexts[member]; of != nil {
 		return of(length)

@@ -110,7 +110,6 @@ func TestRequestsOfForeignPages(t *testing.T) {
 	}
 }
 
-// TestReferenceIsCached proves that the API renders the reference only once.
 func TestReferenceIsCached(t *testing.T) {
 	o := observe(t, nil)
 	get := func() {
@@ -124,7 +123,6 @@ func TestReferenceIsCached(t *testing.T) {
 	}
 }
 
-// TestHostNamesIgnoreCase proves that CheckHost compares the names of hosts without their case.
 func TestHostNamesIgnoreCase(t *testing.T) {
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	r := httptest.NewRequest(http.MethodGet, "/", nil)

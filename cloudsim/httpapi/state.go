@@ -65,7 +65,6 @@ func (a *api) stateRoutes() {
 	handle(a, op{id: "states.import", method: http.MethodPut, path: "/v1/states/{name}", summary: "Import an exported state", status: http.StatusCreated, access: engine.Admin, upload: "application/octet-stream"}, a.importState)
 }
 
-// extendDeadlines extends the deadlines of a call, so that the call can take up to stateTimeout.
 func extendDeadlines(ctx context.Context) {
 	if reply := exchangeOf(ctx).reply; reply != nil {
 		end := time.Now().Add(stateTimeout)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxTranscript is the maximum size of all calls in a transcript's file, in bytes. A call beyond
-	// this size ends the recording. The last line then records that the transcript is full.
+	// maxTranscript is the maximum size of all calls in a transcript's file, in bytes. A call
+	// beyond this size ends the recording. The last line then records that the transcript is full.
 	maxTranscript = 256 << 20
 	// maxRecordedAnswer is the largest answer in bytes that a replay can compare. For a larger
 	// answer the transcript contains only the status.
@@ -145,7 +145,6 @@ func (l *listener) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// recordedResponse stores the status and the beginning of an answer.
 type recordedResponse struct {
 	http.ResponseWriter
 	status int

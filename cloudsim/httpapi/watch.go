@@ -31,8 +31,6 @@ const (
 	auditWatchPath = "/v1/audit/watch"
 )
 
-// isWatchPath reports whether path is the path of a watch. The answer to a watch has no
-// end.
 func isWatchPath(path string) bool { return slices.Contains([]string{watchPath, auditWatchPath}, path) }
 
 // These constants limit the number of open watches. The first limit is for the whole cloud. The
@@ -45,7 +43,6 @@ const (
 	maxWatchesProject = 64
 )
 
-// watchCounter counts the open watches.
 type watchCounter struct {
 	mu   sync.Mutex
 	open int

@@ -17,7 +17,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// status maps each Kind to its HTTP status.
 var status = map[cloudsim.Kind]int{
 	cloudsim.Internal:        http.StatusInternalServerError,
 	cloudsim.Invalid:         http.StatusBadRequest,

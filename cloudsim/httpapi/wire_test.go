@@ -6,7 +6,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestStatusIsTotal proves that every error kind (cloudsim.Kind) has an HTTP status.
 func TestStatusIsTotal(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		if status[k] == 0 {

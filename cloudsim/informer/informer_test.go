@@ -90,7 +90,6 @@ func (n *names) OnError(err error, news bool) {
 	}
 }
 
-// await waits until condition returns true. It holds n.mu during each call of condition.
 func (n *names) await(t *testing.T, description string, condition func() bool) {
 	t.Helper()
 	eventually.True(t, description, func() bool {
@@ -215,7 +214,6 @@ func TestExpiredRevision(t *testing.T) {
 	n.await(t, "Run passes the event of the third instance to Take", func() bool { return n.instances["three"] })
 }
 
-// TestRunListsAgainAfterTakeFails proves that Run lists everything again if Take returns an error.
 func TestRunListsAgainAfterTakeFails(t *testing.T) {
 	cloud, n, _ := startFollowing(t)
 	n.mu.Lock()
@@ -225,7 +223,7 @@ func TestRunListsAgainAfterTakeFails(t *testing.T) {
 	n.await(t, "Run lists the second instance after the error of Take", func() bool { return n.instances["two"] && n.lists >= 2 })
 }
 
-// scriptedHandler is a Handler for a cloud with scripted failures.
+// scriptedHandler is a Handler that records the calls of Take, OnSync and OnError.
 type scriptedHandler struct {
 	list  func() (informer.Listed, error)
 	taken []cloudsim.Event

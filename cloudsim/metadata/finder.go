@@ -57,8 +57,6 @@ func (f *finder) remembered(ctx context.Context, ip string) (i cloudsim.Instance
 	return i, err == nil && i.InternalIP() == ip, err
 }
 
-// list reads the list of instances, remembers the instances, and returns the instance with the
-// address ip.
 func (f *finder) list(ctx context.Context, ip string) (found cloudsim.Instance, err error) {
 	known := map[string]cloudsim.InstanceID{}
 	for o := (cloudsim.ListOptions{Limit: cloudsim.MaxPageSize}); ; {

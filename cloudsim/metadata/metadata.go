@@ -110,9 +110,6 @@ func newService(log *slog.Logger, cfg Config, cloud Cloud) *service {
 	return &service{log: log, cfg: cfg, cloud: cloud, sessions: newSessions(), finder: newFinder(cloud)}
 }
 
-// handler handles each request in three steps. It checks that the request does not come
-// through a proxy. It finds the instance that sent the request. Then it sends the answer
-// for the path of the request.
 func (s *service) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), cloudTimeout)
@@ -201,7 +198,6 @@ func (s *service) mayHaveSecrets(r *http.Request) error {
 		": serve the instance in its own network namespace (allinone metadata --instance), or start the service with --trust-loopback (cloudsim: --metadata-trust-loopback)"}
 }
 
-// caller returns the instance that sent the request.
 func (s *service) caller(ctx context.Context, r *http.Request) (cloudsim.Instance, error) {
 	if s.cfg.Instance != "" {
 		return s.cloud.GetInstance(ctx, s.cfg.Instance)

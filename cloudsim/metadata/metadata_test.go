@@ -26,7 +26,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// serve runs a metadata service until the test ends. It returns the URL of the service.
 func serve(t *testing.T, cl metadata.Cloud, cfg metadata.Config) string {
 	t.Helper()
 	ln, err := metadata.Listen(t.Context(), "127.0.0.1:0")

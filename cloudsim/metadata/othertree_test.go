@@ -201,8 +201,6 @@ func TestMetadataTreeCredentials(t *testing.T) {
 	}
 }
 
-// TestMetadataTreesDoNotOverlap proves that the cloud refuses a metadata tree if its paths
-// overlap the paths of another tree.
 func TestMetadataTreesDoNotOverlap(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	admin := *cl

@@ -35,7 +35,6 @@ var status = map[cloudsim.Kind]int{
 	cloudsim.Gone:            http.StatusGone,
 }
 
-// refuse sends err to the caller as one line of text.
 func (s *service) refuse(w http.ResponseWriter, r *http.Request, id cloudsim.InstanceID, err error) {
 	code, msg := 0, err.Error()
 	if e, ok := errors.AsType[*httpError](err); ok {

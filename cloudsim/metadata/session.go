@@ -67,8 +67,7 @@ func (s *sessionIssuer) mac(end []byte, id cloudsim.InstanceID) []byte {
 }
 
 // check returns an error if the session token is missing or expired, or belongs to another
-// instance. The error for a missing token says that the token is missing. All other errors
-// have the same text, which does not say which check failed.
+// instance. Except for a missing token, the error does not say which check failed.
 func (s *sessionIssuer) check(r *http.Request, id cloudsim.InstanceID, of cloudsim.MetadataSession) error {
 	token := r.Header.Get(of.TokenHeader)
 	if token == "" {

@@ -21,7 +21,6 @@ type backend struct {
 	quotas     *quotaChecker
 }
 
-// GetBlob reads a blob.
 func (b *backend) GetBlob(ctx context.Context, repo string, d oci.Digest) (oci.BlobReader, error) {
 	desc, err := b.readableBlob(ctx, repo, d)
 	if err != nil {
@@ -60,7 +59,6 @@ func (b *backend) ResolveBlob(ctx context.Context, repo string, d oci.Digest) (o
 	return b.files.touchBlob(repo, d)
 }
 
-// GetManifest reads a manifest.
 func (b *backend) GetManifest(ctx context.Context, repo string, d oci.Digest) (oci.BlobReader, error) {
 	desc, err := b.ResolveManifest(ctx, repo, d)
 	if err != nil {
@@ -69,7 +67,6 @@ func (b *backend) GetManifest(ctx context.Context, repo string, d oci.Digest) (o
 	return b.readManifest(desc)
 }
 
-// ResolveManifest returns the descriptor of a manifest.
 func (b *backend) ResolveManifest(ctx context.Context, repo string, d oci.Digest) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return oci.Descriptor{}, err
@@ -98,7 +95,6 @@ func (b *backend) readManifest(desc oci.Descriptor) (oci.BlobReader, error) {
 	return ocimem.NewBytesReader(content, desc), err
 }
 
-// ResolveTag returns the descriptor of the manifest to which a tag points.
 func (b *backend) ResolveTag(ctx context.Context, repo, tag string) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return oci.Descriptor{}, err
@@ -149,7 +145,6 @@ func (b *backend) startUpload(ctx context.Context, repo string) (*upload, error)
 	return u, err
 }
 
-// PushBlobChunkedResume continues an upload.
 func (b *backend) PushBlobChunkedResume(ctx context.Context, repo, id string, offset int64, _ int) (oci.BlobWriter, error) {
 	if err := b.guard.allow(ctx, repo, push); err != nil {
 		return nil, err
@@ -188,7 +183,6 @@ func (b *backend) mayMount(ctx context.Context, source string, d oci.Digest) boo
 	return err == nil
 }
 
-// PushManifest stores a manifest.
 func (b *backend) PushManifest(ctx context.Context, repo, tag string, raw []byte, mediaType string) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, push); err != nil {
 		return oci.Descriptor{}, err
@@ -199,7 +193,6 @@ func (b *backend) PushManifest(ctx context.Context, repo, tag string, raw []byte
 	return b.files.putManifest(repo, tag, raw, mediaType)
 }
 
-// DeleteBlob removes a blob from a repository.
 func (b *backend) DeleteBlob(ctx context.Context, repo string, d oci.Digest) error {
 	if err := b.guard.allow(ctx, repo, remove); err != nil {
 		return err
@@ -238,7 +231,6 @@ func (b *backend) Repositories(ctx context.Context, after string) iter.Seq2[stri
 	})
 }
 
-// Tags lists the tags of a repository.
 func (b *backend) Tags(ctx context.Context, repo, after string) iter.Seq2[string, error] {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return one[string](err)

@@ -100,7 +100,6 @@ func (d *disk) collects(want int) {
 
 func (d *disk) records() (map[string]cloudsim.Repository, error) { return d.ids, nil }
 
-// totalBytes returns the total size of all files.
 func (d *disk) totalBytes() (n int64) {
 	d.t.Helper()
 	d.ok(filepath.WalkDir(d.dir, func(_ string, e fs.DirEntry, err error) error {

@@ -33,7 +33,6 @@ func newConformance(t *testing.T) *conformanceTest {
 	return &conformanceTest{w, w.bearer(t, cred.Password, "repository:team-a/web:pull,push,delete", "repository:team-b/api:pull,push,delete")}
 }
 
-// call sends a request and checks the status of the answer.
 func (c *conformanceTest) call(t *testing.T, want int, method, path, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	resp, got := c.do(t, method, path, c.bearer, body, headers...)

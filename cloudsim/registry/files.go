@@ -189,7 +189,6 @@ func (f *files) tag(repo, tag string) (oci.Descriptor, error) {
 	return f.manifest(repo, digest.Digest(raw))
 }
 
-// reader reads a part of a blob or manifest.
 type reader struct {
 	io.Reader
 	io.Closer
@@ -231,7 +230,6 @@ func (f *files) keep(repo string, d digest.Digest, tmp string) error {
 	return f.link(repo, d)
 }
 
-// mount adds a blob of the repository source to the repository target.
 func (f *files) mount(source, target string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()
@@ -288,7 +286,6 @@ func (f *files) touchBlob(repo string, d digest.Digest) (oci.Descriptor, error) 
 	return desc, replaceNotExist(os.Chtimes(f.repo(repo, "blobs", d.Encoded()), now, now), oci.ErrBlobUnknown)
 }
 
-// unlink removes a blob from a repository.
 func (f *files) unlink(repo string, d digest.Digest) error {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()

@@ -42,7 +42,6 @@ func smallRegistry(t *testing.T, reserve int64) (c *conformanceTest, free func()
 	}
 }
 
-// fill writes a file of the given size to the registry's disk.
 func (w *world) fill(t *testing.T, bytes int64) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(w.dir, "filler"), make([]byte, bytes), 0o600); err != nil {

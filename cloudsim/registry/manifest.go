@@ -74,7 +74,6 @@ func (f *files) checkReferences(repo, mediaType string, raw []byte) error {
 	return nil
 }
 
-// read returns a stored manifest in parsed form.
 func (f *files) read(desc oci.Descriptor) (manifest, error) {
 	r, err := f.openPart(desc, 0, -1)
 	if err != nil {

@@ -11,8 +11,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// TestManifestsUseQuota proves that the manifests of a project count as used
-// storage.
 func TestManifestsUseQuota(t *testing.T) {
 	d := newDisk(t)
 	st, err := store.Open(filepath.Join(t.TempDir(), "cloud.db"))

@@ -45,8 +45,6 @@ func (w *world) advance(t *testing.T, d time.Duration) {
 	}
 }
 
-// decisionsAfter returns the entries of the audit trail after the first n
-// entries.
 func (w *world) decisionsAfter(t *testing.T, n int) []cloudsim.RegistryDecision {
 	t.Helper()
 	l, err := w.ListRegistryDecisions(t.Context())
@@ -95,7 +93,6 @@ func transportFrom(rt http.RoundTripper, address string) http.RoundTripper {
 	return other
 }
 
-// withFault creates a fault for an operation, calls fn, and deletes the fault.
 func (w *world) withFault(t *testing.T, operation string, effect cloudsim.FaultEffect, fn func()) {
 	t.Helper()
 	f, err := w.CreateFault(t.Context(), cloudsim.CreateFault{Name: "f", FaultSpec: cloudsim.FaultSpec{Match: cloudsim.FaultMatch{Operation: operation}, Effect: effect}})
@@ -345,7 +342,7 @@ func TestDeletedAccount(t *testing.T) {
 	}
 }
 
-// logBuffer is a buffer for the log. The buffer is safe for concurrent use.
+// logBuffer is a buffer that is safe for concurrent use.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -357,7 +354,6 @@ func (s *logBuffer) Write(p []byte) (int, error) {
 	return s.buf.Write(p)
 }
 
-// formatDecisions formats each decision as one line of text.
 func formatDecisions(all []cloudsim.RegistryDecision) (lines []string) {
 	for _, d := range all {
 		word := "yes"

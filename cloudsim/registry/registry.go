@@ -47,8 +47,7 @@ type Config struct {
 	// Reserve is the number of bytes that pushes must leave free on the disk of
 	// Dir. The default is 256 MiB. If Reserve is negative, there is no reserve.
 	Reserve int64
-	// Limits contains the limits for connections.
-	Limits run.Limits
+	Limits  run.Limits
 }
 
 // Validate returns an error for each required field that is not set. It joins the errors of

@@ -101,9 +101,8 @@ func (w *world) user(t *testing.T, account string, role cloudsim.RoleName, resou
 	return &c
 }
 
-// password creates a registry password for the caller of c. It also returns an option for
-// the client library that the tests use. With this option, the library sends the password
-// to the registry.
+// password creates a registry password for the caller of c. It also returns the option with which
+// go-containerregistry sends this password.
 func (w *world) password(t *testing.T, c *client.Client, req cloudsim.CreateRegistryCredential) (cloudsim.RegistryCredential, remote.Option) {
 	t.Helper()
 	cred, err := c.CreateRegistryCredential(t.Context(), req)
@@ -144,7 +143,6 @@ func (w *world) wire(*testing.T) remote.Option {
 	return remote.WithTransport(w.http.Transport)
 }
 
-// mustContain fails the test if the error does not contain each of the given words.
 func mustContain(t *testing.T, scenario string, err error, words ...string) {
 	t.Helper()
 	for _, word := range words {

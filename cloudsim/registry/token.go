@@ -27,8 +27,6 @@ const tokenPath = "/token"
 // maxForm bounds the size of a POST to the token endpoint.
 const maxForm = 64 << 10
 
-// tokenRequest contains the parameters of a token request with the method GET or
-// POST.
 type tokenRequest struct {
 	password, service string
 	scopes            []string
@@ -73,8 +71,9 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 	s.mint(w, r, id, caller, req)
 }
 
-// refusePassword answers a request with a missing or invalid password and records the error why in
-// the audit trail. The status is 503 if this error is neither Unauthenticated nor Internal.
+// refusePassword answers a request with a missing or invalid password. It records the refusal in
+// the audit trail, with why as the reason. The status is 503 if the kind of why is neither
+// Unauthenticated nor Internal.
 //
 // If the token endpoint answers 401, containerd shows only the status, without the reason. A
 // request for a repository therefore gets a bearer token without permissions if the password is

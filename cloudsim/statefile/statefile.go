@@ -74,7 +74,6 @@ type Writer struct {
 // NewWriter returns a Writer to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{file: &writeCounter{Writer: w}} }
 
-// writeCounter counts the written bytes.
 type writeCounter struct {
 	io.Writer
 	n int64

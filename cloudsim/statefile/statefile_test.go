@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/statefile"
 )
 
-// The function read reads a file with two sections. If the reader returns an error that is not
-// Invalid, the test fails.
+// read reads a file with two sections. It fails the test if the reader returns an error that is not
+// Invalid.
 func read(t *testing.T, file []byte) (all []statefile.Record, err error) {
 	t.Helper()
 	defer func() {

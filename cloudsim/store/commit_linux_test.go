@@ -133,8 +133,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestDiskIsFullForAWhile proves that a commit to a full disk changes nothing,
-// and that the store commits again when there is space.
+// TestDiskIsFullForAWhile proves that a commit to a full disk changes nothing, and that the store
+// commits again when the disk has space.
 func TestDiskIsFullForAWhile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to mount a small filesystem")

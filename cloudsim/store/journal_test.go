@@ -181,9 +181,8 @@ func TestCompactAfterALoad(t *testing.T) {
 	wantEvents(0)
 }
 
-// A gap is a range of revisions without events. The gaps of an imported state can overlap. Events
-// computes the number of events from the number of revisions and the gaps.
-// TestEventsBetweenGapsThatOverlap proves that a revision in two gaps counts only once.
+// TestEventsBetweenGapsThatOverlap proves that Events counts a revision in two gaps only once. A
+// gap is a range of revisions without events. The gaps of an imported state can overlap.
 func TestEventsBetweenGapsThatOverlap(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {

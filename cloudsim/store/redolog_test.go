@@ -75,8 +75,6 @@ func TestOpenRemovesARedoLogWithoutCommits(t *testing.T) {
 	}
 }
 
-// TestOpenKeepsTheRedoLogOfAnOpenFile proves that Open does not remove the redo
-// log of a store that is already open.
 func TestOpenKeepsTheRedoLogOfAnOpenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	open(t, path)

@@ -135,9 +135,10 @@ func recoverTo(err *error) {
 }
 
 // panicOnFault converts a memory fault of this goroutine to a panic. A damaged page may point
-// outside of the mapped file. A read there causes a memory fault. Without panicOnFault, this fault
-// ends the process. The returned function restores the previous setting: call this function with
-// defer. In the next statement, call recoverTo with defer, to convert the panic to an error.
+// outside of the mapped file. A read at this address causes a memory fault. Without panicOnFault,
+// this fault ends the process. The returned function restores the previous setting: call this
+// function with defer. In the next statement, call recoverTo with defer, to convert the panic to an
+// error.
 func panicOnFault() (before func()) {
 	was := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(was) }
