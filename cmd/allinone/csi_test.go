@@ -125,8 +125,8 @@ func TestShippedSocket(t *testing.T) {
 }
 
 // sharedMount returns the path of a mount that contains m and has bidirectional propagation, or ""
-// if there is no such mount. With bidirectional propagation, a mount that the container makes below
-// this path also appears on the node.
+// if c has no mount of this kind. With bidirectional propagation, a mount that the container makes
+// below this path also appears on the node.
 func sharedMount(c corev1.Container, m corev1.VolumeMount) string {
 	for _, above := range c.VolumeMounts {
 		if p := above.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional && strings.HasPrefix(m.MountPath, above.MountPath+"/") {

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// help prints a command's description and its usage.
 func help(cmd *cobra.Command, _ []string) {
 	w := cmd.OutOrStdout()
 	text := cmd.Long
@@ -23,7 +22,6 @@ func help(cmd *cobra.Command, _ []string) {
 	_ = usage(cmd) // fails only if writing to w fails, and then help cannot write an error message
 }
 
-// usage prints the usage line, aliases, examples, subcommands and flags of a command.
 func usage(cmd *cobra.Command) error {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "Usage:\n  %s\n", useLine(cmd))

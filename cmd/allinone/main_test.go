@@ -9,8 +9,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// TestSupervise proves that the first signal ends the context of the work. After the second
-// signal, superviseWork returns at once, even if the work still runs.
 func TestSupervise(t *testing.T) {
 	if got := superviseWork(nil, func(context.Context) int { return 7 }); got != 7 {
 		t.Errorf("exit code without a signal: got %d, want 7", got)

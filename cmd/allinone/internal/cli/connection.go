@@ -29,8 +29,6 @@ const DefaultCloudURL = "http://127.0.0.1:8180"
 // answers after at most ten seconds.
 const callTimeout = 30 * time.Second
 
-// maxIdleConns is the number of idle connections to the cloud that the client keeps
-// open.
 const maxIdleConns = 64
 
 // Connection contains the environment of a command (Env) and the flags that choose the cloud and

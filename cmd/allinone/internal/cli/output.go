@@ -18,7 +18,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// outputFormat is the output format of a command.
 type outputFormat string
 
 const (
@@ -129,7 +128,6 @@ func (p Printer[T]) Encode(v any) error {
 	return enc.Encode(v)
 }
 
-// shownColumns returns the columns of the output format.
 func (p Printer[T]) shownColumns() []Column[T] {
 	return slices.DeleteFunc(slices.Clone(p.Columns), func(c Column[T]) bool { return c.Wide && p.Format != FormatWide })
 }
@@ -216,7 +214,6 @@ func Age(t time.Time) string {
 	return duration.HumanDuration(max(0, time.Since(t)))
 }
 
-// labelCell returns labels in the form KEY=VALUE, separated by commas.
 func labelCell(labels map[string]string) string {
 	words := make([]string, 0, len(labels))
 	for _, k := range slices.Sorted(maps.Keys(labels)) {

@@ -15,7 +15,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// auditFlags contains the flags that select recorded calls.
 type auditFlags struct {
 	caller, operation string
 	since             time.Duration

@@ -200,7 +200,6 @@ func instanceID(ctx context.Context, cl *client.Client, nameOrID string) (clouds
 	return i.ID, err
 }
 
-// diskAndInstance returns the ids of the disk and the instance in args.
 func diskAndInstance(ctx context.Context, cl *client.Client, args []string) (cloudsim.DiskID, cloudsim.InstanceID, error) {
 	d, notDisk := disks.findResource(ctx, cl, args[0])
 	i, notInstance := instanceID(ctx, cl, args[1])

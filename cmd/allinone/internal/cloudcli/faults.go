@@ -214,7 +214,6 @@ func seconds(flag string, d time.Duration) (int64, error) {
 	return int64(d / time.Second), nil
 }
 
-// operationNames returns a shell completion for the ids of API operations.
 func operationNames(c *cli.Connection) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), cli.CompletionTimeout)

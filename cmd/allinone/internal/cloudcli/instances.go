@@ -132,7 +132,6 @@ func newLabelInstanceCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// placeFlags contains the flags for the network and the subnet of an instance.
 type placeFlags struct{ network, subnet string }
 
 func (p *placeFlags) flags(c *cli.Connection, cmd *cobra.Command) {

@@ -15,7 +15,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// specFlags contains the flags for the spec of a load balancer.
 type specFlags struct {
 	listeners, targets, labels, sources []string
 	listenerTargets, listenerHealth     []string
@@ -187,7 +186,8 @@ func (s *specFlags) applyHealth(isSet func(string) bool, h *cloudsim.HealthCheck
 }
 
 // findTargets returns a target for each word. A word has the form INSTANCE or INSTANCE/IP, and may
-// end with =WEIGHT. Several words for the same target are one target. They must have the same weight.
+// end with =WEIGHT. Several words for the same target are one target. They must have the same
+// weight.
 func findTargets(ctx context.Context, cl *client.Client, words []string) ([]cloudsim.Target, error) {
 	var targets []cloudsim.Target
 	var errs []error

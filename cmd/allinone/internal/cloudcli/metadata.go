@@ -33,7 +33,6 @@ notices. 'allinone metadata' runs this service.`,
 	return cmd
 }
 
-// pathValue contains a path of the metadata service and the value at this path.
 type pathValue struct {
 	Path  string `json:"path"`
 	Value any    `json:"value"`

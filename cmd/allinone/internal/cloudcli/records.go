@@ -45,7 +45,6 @@ func newRecordsCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// documentFlags contains the flags for the document of a record.
 type documentFlags struct{ text, file string }
 
 func (d *documentFlags) flags(cmd *cobra.Command) {

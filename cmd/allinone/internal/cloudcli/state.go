@@ -261,7 +261,6 @@ documents and registry passwords become invalid.`,
 	return cmd
 }
 
-// stateNames returns a shell completion for the names of saved states.
 func stateNames(c *cli.Connection) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), cli.CompletionTimeout)

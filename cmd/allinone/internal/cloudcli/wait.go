@@ -16,7 +16,6 @@ import (
 // progressEvery is the time between two progress messages while a command waits.
 const progressEvery = 5 * time.Second
 
-// waitFlags contains the flags of commands that can wait for operations of the cloud.
 type waitFlags struct {
 	wait    bool
 	timeout time.Duration
@@ -81,8 +80,7 @@ func (w waitFlags) await(ctx context.Context, c *cli.Connection, cl *client.Clie
 	return ops, cloudsim.OneOrMany(errs)
 }
 
-// failure returns the error of an operation that failed. The kind of the returned error is the
-// kind in the operation's error.
+// failure returns the error of a failed operation, with the kind of the operation's error.
 func failure(op cloudsim.Operation) error {
 	why := cloudsim.OperationError{Detail: "no reason given"}
 	if op.Error != nil {

@@ -72,7 +72,6 @@ func keepWatching[T any](ctx context.Context, c *cli.Connection, startWatch func
 	}
 }
 
-// A change contains an event and the resource in the event.
 type change[T any] struct {
 	event cloudsim.Event
 	thing T

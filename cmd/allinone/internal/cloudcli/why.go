@@ -60,7 +60,6 @@ id of its request. The audit trail, events and errors also contain this id.`,
 	return cmd
 }
 
-// whyText returns the explanation w as text.
 func whyText(w cloudsim.Why) string {
 	var b strings.Builder
 	state := w.State

@@ -50,7 +50,6 @@ Configure the kubelet to run that program.`,
 	return cmd
 }
 
-// credproviderConfig contains the flags of the config command.
 type credproviderConfig struct {
 	node.Config
 	to string

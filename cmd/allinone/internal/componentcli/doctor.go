@@ -22,7 +22,6 @@ import (
 // pluginTimeout is the time for which a kubelet waits for a plugin.
 const pluginTimeout = time.Minute
 
-// credproviderDoctor contains the flags of the doctor command.
 type credproviderDoctor struct {
 	config, image, account, binDir string
 	annotations                    []string

@@ -34,13 +34,11 @@ const dialectAWS = "aws"
 // project's CCM.
 const annotationPrefix = "cloudsim.dev/load-balancer-"
 
-// driverFlags contains the flags that choose a driver.
 type driverFlags struct {
 	cli.Connection
 	driver, dialect, account, clusterCIDR string
 }
 
-// addTo adds the flags to a command.
 func (f *driverFlags) addTo(cmd *cobra.Command) {
 	f.ConnectionFlags(cmd)
 	fl := cmd.Flags()

@@ -63,8 +63,6 @@ func (f *reportFlags) readBaseline() (map[string]int, error) {
 	return budgets, nil
 }
 
-// printResult prints the result of a check on one line. If the result contains a reason,
-// printResult prints the reason below this line.
 func printResult(out io.Writer, r conform.Result) {
 	fmt.Fprintf(out, "%-11s  %-6s  %-16s  %5.1f s\n", r.Verdict, r.Level, r.ID, r.Took.Seconds())
 	if r.Reason != "" {

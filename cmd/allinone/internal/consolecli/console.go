@@ -118,7 +118,6 @@ func (f *consoleFlags) run(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// linkFlags contains the flags of the commands open and link.
 type linkFlags struct {
 	url      string
 	readOnly bool

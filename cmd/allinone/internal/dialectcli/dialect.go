@@ -50,7 +50,6 @@ A dialect can also run in the process of the cloud: 'allinone cloudsim --dialect
 	return cmd
 }
 
-// serveFlags contains the flags of a command that serves a dialect.
 type serveFlags struct {
 	cli.Connection
 	listen    string

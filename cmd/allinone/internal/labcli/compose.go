@@ -41,12 +41,10 @@ components.
 	return cmd
 }
 
-// nodesFlag adds the flag for the type of the cluster's nodes: hollow or real.
 func nodesFlag(fl *pflag.FlagSet, nodes *lab.Nodes) {
 	fl.StringVar((*string)(nodes), "nodes", string(lab.Hollow), "kind of nodes: hollow or real")
 }
 
-// composedFlag adds the flag for the folder that contains the services' folders.
 func composedFlag(fl *pflag.FlagSet, dir *string) {
 	fl.StringVar(dir, "dir", "/lab", "folder that contains the folders of the services")
 }
@@ -133,12 +131,10 @@ their zone.`,
 	return cmd
 }
 
-// noInternetFlag adds the flag that turns the internet access of real nodes off.
 func noInternetFlag(fl *pflag.FlagSet, off *bool) {
 	fl.BoolVar(off, "no-internet", false, "no internet access for real nodes, even if this host has a default route")
 }
 
-// mirrorFlag adds the flag for registry mirrors.
 func mirrorFlag(fl *pflag.FlagSet, mirrors *[]string) {
 	fl.StringSliceVar(mirrors, "registry-mirror", nil, "`HOST=URL` of a mirror from which real nodes pull the images of the registry HOST; may be repeated")
 }
@@ -192,8 +188,8 @@ func composeWork(e cli.Env, work func(compose.Dir, context.Context, *slog.Logger
 }
 
 // newComposeCloudCommand returns the cloudsim command for a lab in containers. This command sets
-// the address ranges that fit the kind of nodes in --nodes. It returns an error if the command line
-// contains one of these flags with another value.
+// the flags for the address ranges to the ranges that fit the kind of nodes in --nodes. It returns
+// an error if the command line contains one of these flags with another value.
 func newComposeCloudCommand(e cli.Env) *cobra.Command {
 	var nodes lab.Nodes
 	cmd := servecli.NewCloudsimCommand(e)

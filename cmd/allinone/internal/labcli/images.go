@@ -44,7 +44,6 @@ commands need root. With Compose, use 'allinone compose images' instead.`
 	return cmd
 }
 
-// newComposeImagesCommand returns the command "allinone compose images".
 func newComposeImagesCommand(e cli.Env) *cobra.Command {
 	const prefix = "docker compose exec -T node-sim-1a allinone compose"
 	c := &imagesCLI{Env: e, prefix: prefix, loads: []string{"docker save web:v1 | " + prefix + " images load -"}, open: compose.Images}
@@ -54,7 +53,6 @@ command in the container of the host, once for each host.`
 	return cmd
 }
 
-// command returns the command "images" with its subcommands.
 func (c *imagesCLI) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "images", Short: "Load, list and remove images on real nodes",

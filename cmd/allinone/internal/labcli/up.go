@@ -111,7 +111,6 @@ and cloud again.`,
 	return cmd
 }
 
-// dataDirFlag adds the flag for the data dir of a lab.
 func dataDirFlag(fl *pflag.FlagSet, dir *string, e cli.Env) {
 	fl.StringVar(dir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder of the lab (CLOUDSIM_DATA_DIR)")
 }
@@ -159,8 +158,8 @@ func (f *upFlags) complete(fl *pflag.FlagSet, e cli.Env) (err error) {
 	return cloudsim.Misuse(f.Validate())
 }
 
-// proxyFrom returns the HTTP proxy from the environment variables. Like curl, it also reads variables
-// with names in lower case.
+// proxyFrom returns the HTTP proxy from the environment variables. Like curl, it also reads
+// variables with names in lower case.
 func proxyFrom(getenv func(string) string) lab.Proxy {
 	value := func(name string) string { return cmp.Or(getenv(name), getenv(strings.ToLower(name))) }
 	return lab.Proxy{HTTP: value("HTTP_PROXY"), HTTPS: value("HTTPS_PROXY"), No: value("NO_PROXY")}

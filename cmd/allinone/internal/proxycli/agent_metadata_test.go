@@ -68,7 +68,6 @@ func TestAgentLearnsFromMetadata(t *testing.T) {
 	}
 }
 
-// serveMetadata serves the metadata of the instance instanceID at addr until the test ends.
 func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, instanceID cloudsim.InstanceID) {
 	t.Helper()
 	ln, err := metadata.Listen(t.Context(), addr)

@@ -86,7 +86,6 @@ func (s *proxySide) profilingFlags(fl *pflag.FlagSet) {
 	fl.BoolVar(&s.contention, "enable-contention-profiling", false, "record lock contention for pprof; needs --enable-profiling")
 }
 
-// metricsRegistry returns a registry with the metrics of the Go runtime and the process.
 func metricsRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -193,7 +192,6 @@ func (s *proxySide) adminHandler(status http.Handler) http.Handler {
 	return mux
 }
 
-// kubeAccess contains the flags for access to the Kubernetes API.
 type kubeAccess struct {
 	kube.Access
 	leaseNamespace string
@@ -220,8 +218,8 @@ func (k *kubeAccess) leaseLabels() (map[string]string, error) {
 	return labels, nil
 }
 
-// addIgnored adds upstream's flags that have no effect in this program. With these flags, a
-// command line for upstream's program also works here. The help does not show these flags.
+// addIgnored adds upstream's flags that have no effect in this program. With these flags, a command
+// line for upstream's program also works for this program. The help does not show these flags.
 func addIgnored(fl *pflag.FlagSet, add func(), names ...string) {
 	add()
 	for _, n := range names {
