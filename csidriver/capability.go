@@ -62,7 +62,6 @@ func (u use) manyNodes() bool {
 	return false
 }
 
-// readOnly reports whether the access mode allows only readers.
 func (u use) readOnly() bool {
 	return u.mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || u.mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }

@@ -156,7 +156,7 @@ func (c Config) Validate() error {
 	return errors.Join(bad...)
 }
 
-// When the driver stops, it waits for unfinished calls, but at most for the time stopWithin.
+// stopWithin is the longest time that the driver waits for unfinished calls when it stops.
 const stopWithin = 10 * time.Second
 
 // Run serves calls until ctx ends. Then it waits up to ten seconds for running

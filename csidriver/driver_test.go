@@ -54,8 +54,6 @@ func newBench(t testing.TB, serveAs ...string) *bench {
 	return b
 }
 
-// serve runs the driver until the test ends, and connects the bench to the
-// driver.
 func (b *bench) serve(node NodeConfig, serveAs ...string) {
 	t := b.t
 	t.Helper()

@@ -79,8 +79,6 @@ func (g *groupController) awaitReady(ctx context.Context, group cloudsim.Snapsho
 	return nil
 }
 
-// csiGroup returns the CSI description of a snapshot group and of all its
-// snapshots.
 func (g *groupController) csiGroup(ctx context.Context, id cloudsim.SnapshotGroupID) (*csi.VolumeGroupSnapshot, error) {
 	group, err := g.cloud.GetSnapshotGroup(ctx, id)
 	if err != nil {

@@ -71,8 +71,6 @@ func volumeDoc(meta, mode, source string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolume\nmetadata: %s\nspec:\n  capacity: {storage: 1Gi}\n  accessModes: [%s]\n  %s\n", meta, mode, source)
 }
 
-// translate returns the object that the CSI translation library makes from a
-// YAML document.
 func (l *legacyBench) translate(doc string) any {
 	l.t.Helper()
 	all, err := translate.Read(strings.NewReader(doc))

@@ -10,14 +10,12 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// ofGroup returns a capability for a filesystem with the given group.
 func ofGroup(group string) *csi.VolumeCapability {
 	c := mounted("ext4")
 	c.GetMount().VolumeMountGroup = group
 	return c
 }
 
-// checkAccess checks the group and the mode of a file.
 func (b *bench) checkAccess(path string, gid uint32, mode uint32) {
 	b.t.Helper()
 	var st unix.Stat_t

@@ -169,7 +169,6 @@ func TestDeviceWritableAfterReadOnlyVolume(t *testing.T) {
 	t.Fatal("no device number was used twice in 100 attempts")
 }
 
-// number returns the number of the volume's loop device.
 func (b *bench) number(volume string) int {
 	b.t.Helper()
 	l, err := machine.Find(filepath.Join(b.path("disks"), volume+".img"))

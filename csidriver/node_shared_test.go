@@ -14,7 +14,6 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// withAccessMode sets the access mode of c and returns c.
 func withAccessMode(c *csi.VolumeCapability, mode accessMode) *csi.VolumeCapability {
 	c.AccessMode.Mode = mode
 	return c
@@ -43,7 +42,6 @@ func (b *bench) deviceNumber(volume string) int {
 	return l.Number
 }
 
-// readStart returns the first bytes of the device at target.
 func (b *bench) readStart(target string) string {
 	b.t.Helper()
 	f, err := os.Open(b.path(target))
@@ -58,7 +56,6 @@ func (b *bench) readStart(target string) string {
 	return string(got)
 }
 
-// writeTo writes data to the device at target and syncs the data to the disk.
 func (b *bench) writeTo(target, data string) error {
 	f, err := os.OpenFile(b.path(target), os.O_WRONLY, 0)
 	if err != nil {

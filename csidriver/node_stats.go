@@ -180,7 +180,6 @@ func (n *node) NodeGetVolumeHealth(ctx context.Context, req *csi.NodeGetVolumeHe
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: h}, nil
 }
 
-// reasonOf returns one word for the cause of a failed check.
 func reasonOf(err error) string {
 	switch {
 	case status.Code(err) == codes.DeadlineExceeded:

@@ -240,7 +240,6 @@ func TestDiskOfFailedCopyIsDeleted(t *testing.T) {
 	}
 }
 
-// awaitDisk waits until the cloud's record of a disk fulfills a condition.
 func (b *bench) awaitDisk(id cloudsim.DiskID, is func(cloudsim.Disk) bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -275,7 +274,6 @@ func TestLimit(t *testing.T) {
 	wantCode(t, "one volume more than the limit", err, codes.ResourceExhausted)
 }
 
-// limit returns the volume limit that the node reports.
 func (b *bench) limit(node csi.NodeClient) int64 {
 	b.t.Helper()
 	return must(b.t)(node.NodeGetInfo(b.t.Context(), &csi.NodeGetInfoRequest{})).(*csi.NodeGetInfoResponse).GetMaxVolumesPerNode()

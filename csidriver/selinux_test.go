@@ -107,7 +107,6 @@ func TestSELinuxLabelsStay(t *testing.T) {
 	}
 }
 
-// volumeOf creates a volume with a filesystem of the given type.
 func (b *bench) volumeOf(name, fsType string) string {
 	return b.volume(name, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = []*csi.VolumeCapability{mounted(fsType)} })
 }

@@ -25,8 +25,6 @@ func topologyOf(driver string, zones ...string) (all []*csi.Topology) {
 	return all
 }
 
-// zonesIn lists the zones in the topologies. It keeps the order of the topologies and lists
-// each zone only once.
 func zonesIn(driver string, all ...*csi.Topology) (zones []string) {
 	for _, t := range all {
 		if z := t.GetSegments()[zoneKey(driver)]; z != "" && !slices.Contains(zones, z) {

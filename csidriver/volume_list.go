@@ -24,8 +24,6 @@ func pageOf(most int32, token string, id *regexp.Regexp) (o cloudsim.ListOptions
 	return cloudsim.ListOptions{After: token, Limit: min(int(most), cloudsim.MaxPageSize)}, nil
 }
 
-// pageOfDisks returns the requested page of disks, for lists of volumes and of
-// their health.
 func (c *controller) pageOfDisks(ctx context.Context, most int32, token string) (l cloudsim.List[cloudsim.Disk], err error) {
 	o, err := pageOf(most, token, diskID)
 	if err != nil {

@@ -177,7 +177,6 @@ func (l *Loop) removeMark(f *os.File, fsType string) error {
 	return l.writeStart(strings.Repeat("\x00", len(mkfsSector)))
 }
 
-// writeStart writes s to the beginning of the device.
 func (l *Loop) writeStart(s string) error {
 	dev, err := os.OpenFile(l.Device(), os.O_WRONLY, 0)
 	if err != nil {

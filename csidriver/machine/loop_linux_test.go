@@ -425,8 +425,6 @@ func fileOf(t *testing.T, path string) int {
 	return int(f.Fd())
 }
 
-// needsVolumes skips a test in short mode, or if this machine cannot have loop
-// devices and mounts.
 func needsVolumes(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

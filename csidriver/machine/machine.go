@@ -61,9 +61,9 @@ func (m Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
 // the end. The given options can contain rw.
 func ReadOnly(options []string) []string { return append(slices.Clone(options), "ro") }
 
-// IsDevice reports whether m is a bind mount of the device file of a loop
-// device. It returns false for a filesystem on the device. It returns
-// true also for a file of this name in a pod's tmpfs. Has checks this case.
+// IsDevice reports whether m is a bind mount of the device file of a loop device. It returns false
+// for a filesystem on the device. It also returns true for a file with this name in a pod's tmpfs,
+// but Loop.Has excludes this file.
 func (m Mount) IsDevice() bool {
 	// Usually /dev is a devtmpfs. On the machines of `allinone up`, it is a tmpfs.
 	return (m.FSType == "devtmpfs" || m.FSType == "tmpfs") && loopNode.MatchString(m.Root)

@@ -193,9 +193,9 @@ func At(path string) ([]Mount, error) {
 	return mounts(func(m Mount) bool { return m.Path == path })
 }
 
-// Seen returns the visible mount at path, or nil if path has no mount. For a
-// filesystem on a loop device, the result contains no Root and no option except
-// "ro", because Seen avoids the slow mount table. The function At returns them.
+// Seen returns the visible mount at path, or nil if path has no mount. For a filesystem on a loop
+// device, the result contains no Root and no option except "ro", because Seen avoids the slow mount
+// table. The function At returns the Root and all options.
 func Seen(path string) (*Mount, error) {
 	at, err := mountPoint(path)
 	if err != nil || at == "" {

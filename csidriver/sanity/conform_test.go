@@ -216,7 +216,6 @@ func check(t *testing.T, bug, focus string, args ...string) (r report, out strin
 	return r, out
 }
 
-// baseline is the file with the call budgets of the driver.
 const baseline = "testdata/baseline.json"
 
 // grown matches the error of a run in which CreateVolume makes more calls to

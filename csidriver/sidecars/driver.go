@@ -70,7 +70,6 @@ func (d *driver) close() { _ = d.conn.Close() } // no call uses the connection a
 
 func (d *driver) can(c csi.ControllerServiceCapability_RPC_Type) bool { return d.controller[c] }
 
-// controllerLoops returns the controllers for the capabilities of the driver.
 func (d *driver) controllerLoops(ctx context.Context) (all []loop, err error) {
 	provision, err := d.provision(ctx)
 	if err != nil {

@@ -22,7 +22,6 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// config holds the command-line settings.
 type config struct {
 	sockets            []string
 	kubeconfig         string
@@ -187,7 +186,6 @@ func (k *cluster) runControllers(ctx context.Context, s *status) error {
 	return nil
 }
 
-// limiter returns the rate limiter for retries of an object.
 func (c config) limiter() workqueue.TypedRateLimiter[string] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, c.retryMax)
 }
