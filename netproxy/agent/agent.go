@@ -165,7 +165,6 @@ func (a *Agent) resolvePlaces(ctx context.Context) ([]place, error) {
 	return all, errors.Join(errs...)
 }
 
-// unconnectedPlaces returns the places without a session.
 func (a *Agent) unconnectedPlaces(places []place) []place {
 	a.mu.Lock()
 	defer a.mu.Unlock()

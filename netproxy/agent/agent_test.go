@@ -12,7 +12,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// A countingContext counts the contexts that depend on it. For each new dependent context, Go's
+// countingContext counts the contexts that depend on it. For each new dependent context, Go's
 // package "context" calls AfterFunc. When the dependent context ends, the package calls the
 // function that AfterFunc returned.
 type countingContext struct {

@@ -48,9 +48,8 @@ type Config struct {
 	// Streams offers the extension of the protocol to servers. Package wire describes the
 	// extension.
 	Streams bool
-	// DialLocal allows targets at loopback, link-local and unspecified addresses.
-	// The metadata service of a cloud and the local services of the agent's
-	// machine have such addresses.
+	// DialLocal allows targets at loopback, link-local and unspecified addresses. The metadata
+	// service of a cloud and the local services of the agent's machine have these addresses.
 	DialLocal bool
 
 	SyncInterval    time.Duration // time between two checks for missing servers

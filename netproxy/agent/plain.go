@@ -21,7 +21,6 @@ type plainConns struct {
 	open map[int64]*plainConn
 }
 
-// plainConn is a connection to a target, with the queue of bytes for the target.
 type plainConn struct {
 	id    int64
 	conn  net.Conn
@@ -129,8 +128,6 @@ func (s *session) servePlain(random int64, conn net.Conn) {
 	_ = s.out.Send(s.ctx, wire.CloseResponse(c.id, why))
 }
 
-// readAll sends the target's bytes to the server until the target closes the
-// connection.
 func (s *session) readAll(id int64, conn net.Conn) error {
 	r := socket.NewReader(conn, socket.Usual)
 	for {
@@ -147,7 +144,6 @@ func (s *session) readAll(id int64, conn net.Conn) error {
 	}
 }
 
-// writeAll writes the queued bytes to the target, until q.Pop or a write returns an error.
 func writeAll(conn net.Conn, q *wire.Queue, m *agentMetrics) error {
 	w := socket.NewWriter(conn)
 	for {

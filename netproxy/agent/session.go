@@ -170,7 +170,6 @@ func (s *session) read(h metadata.MD) error {
 	return nil
 }
 
-// introduction returns the metadata with which the agent introduces itself.
 func (a *Agent) introduction() (metadata.MD, error) {
 	md := metadata.Pairs(wire.KeyAgentID, a.cfg.ID, wire.KeyAgentIdentifiers, a.cfg.Identifiers.String())
 	if a.cfg.Streams {

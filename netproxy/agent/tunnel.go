@@ -67,8 +67,6 @@ func (s *session) dial(ctx context.Context, protocol, address string) (net.Conn,
 	return conn, err
 }
 
-// errLocal is the error of a dial to a loopback, link-local or unspecified
-// address.
 var errLocal = errors.New("the agent does not dial loopback, link-local or unspecified addresses unless it runs with --dial-local")
 
 // refuseLocal returns errLocal for loopback, link-local and unspecified addresses. The dialer
@@ -94,7 +92,6 @@ func (s *session) reportFailedDial(random int64, cause wire.Cause, err error) {
 	s.post(wire.DialFailed(random, text))
 }
 
-// causeOf returns the cause of a dial error.
 func causeOf(err error) wire.Cause {
 	var unknown net.UnknownNetworkError
 	var addr *net.AddrError

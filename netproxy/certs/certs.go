@@ -81,8 +81,6 @@ func readPool(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// reloader holds the configuration of a server. The field fileVersions identifies the versions
-// of the files from which the reloader made this configuration.
 type reloader struct {
 	log     *slog.Logger
 	files   Files

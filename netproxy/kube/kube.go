@@ -31,7 +31,6 @@ type Access struct {
 	ContentType string
 }
 
-// requestTimeout limits each request.
 const requestTimeout = 10 * time.Second
 
 // Connect makes a client. It does not call the API.
@@ -145,8 +144,8 @@ const (
 	renewEvery   = 15 * time.Second
 )
 
-// Leases finds out the number of servers. Each server has one Lease. The method
-// Servers finds the Leases by their namespace and labels.
+// Leases counts the servers of the network proxy. Each server has one Lease. The method Servers
+// finds the Leases by their namespace and labels.
 type Leases struct {
 	API       kubernetes.Interface
 	Namespace string

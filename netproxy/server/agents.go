@@ -6,7 +6,6 @@ import (
 	"sync"
 )
 
-// agentSet holds the open sessions with agents.
 type agentSet struct {
 	mu       sync.RWMutex
 	all      []*session
@@ -94,5 +93,4 @@ func (a *agentSet) endAll(why error) {
 	}
 }
 
-// errStopping is the cause of a session's end when its server stops.
 var errStopping = errors.New("the network proxy server stops")

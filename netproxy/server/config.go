@@ -50,10 +50,10 @@ type Config struct {
 	Frontends []Frontend
 	Agents    net.Listener
 	AgentTLS  *tls.Config // nil: plaintext, for tests and local sockets
-	// Authenticator checks the tokens of agents. If Authenticator is nil, agents need no token.
+	// If Authenticator is nil, agents need no token.
 	Authenticator Authenticator
 	// InsecureAgents permits a configuration that requires neither a certificate nor a token. With
-	// such a configuration, every program that can connect to the agents' listener can receive the
+	// this configuration, every program that can connect to the agents' listener can receive the
 	// connections of clients. InsecureAgents also has the effect of TrustIdentifiers.
 	InsecureAgents bool
 	// TrustIdentifiers accepts all identifiers that an agent states, as upstream's server does.
@@ -61,7 +61,7 @@ type Config struct {
 	// grant each identifier.
 	TrustIdentifiers bool
 	// ReviewInterval is the time between two checks of a connected agent's token. Without the
-	// extension of Streams, the server checks the token only when the agent connects.
+	// extension that Streams enables, the server checks the token only when the agent connects.
 	ReviewInterval time.Duration
 
 	Strategies []Strategy

@@ -35,7 +35,6 @@ const (
 	otherHosts      = "other"
 )
 
-// connSet holds the open connections.
 type connSet struct {
 	mu     sync.Mutex
 	last   int64
@@ -97,8 +96,6 @@ func (s *Server) addConn(mode Mode, t target, ses *session) *conn {
 	return s.conns.add(mode, t, ses)
 }
 
-// removeConn removes a connection from Status and from the counters of open connections. It also
-// records the duration of the connection.
 func (s *Server) removeConn(c *conn) {
 	c.session.load.Add(-1)
 	s.conns.remove(c)

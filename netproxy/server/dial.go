@@ -33,7 +33,6 @@ type link interface {
 // maxAttempts limits the number of agents that one dial tries.
 const maxAttempts = 3
 
-// failure is the error of a failed dial.
 type failure struct {
 	reason string // value of the label "reason" of upstream's metric dial_failure_count
 	err    error
@@ -42,8 +41,7 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// These are the values of the metric label named "reason". Upstream's server
-// uses most of these values.
+// Values of the metric label "reason". Upstream's server uses most of these values.
 const (
 	reasonNoAgent       = "no_agent"
 	reasonErrorResponse = "error_response"
@@ -93,8 +91,6 @@ func (s *Server) dial(ctx context.Context, t target) (link, *session, error) {
 	return nil, nil, last
 }
 
-// noAgent returns the failure for a dial without an agent. The error says whether any agent has a
-// session.
 func (s *Server) noAgent(t target) *failure {
 	if n := len(s.agents.list()); n > 0 {
 		return &failure{reasonNoAgent, fmt.Errorf("the strategies %v select none of the %d network proxy agents for %s", s.cfg.Strategies, n, t.host)}

@@ -30,7 +30,6 @@ type caller struct {
 	mu sync.Mutex // SendMsg allows one message at a time
 }
 
-// connectTarget connects to the target that the client asks for.
 func (c *caller) connectTarget(ctx context.Context, ask *wire.Packet) (link, error) {
 	dst, err := parseTarget(ask.Protocol, ask.Address)
 	if err != nil {

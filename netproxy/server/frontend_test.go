@@ -19,8 +19,6 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// makeKeys makes certificates for a test. It returns a function that maps the name of a
-// file to the path of this file.
 func makeKeys(t *testing.T) (file func(string) string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "keys")

@@ -117,7 +117,6 @@ func TestDialIsRetried(t *testing.T) {
 	}
 }
 
-// fixedCounter is a Counter with a fixed result.
 type fixedCounter struct {
 	n   int
 	err error

@@ -192,7 +192,6 @@ func (b *bench) dialConnect(addr string) (net.Conn, error) {
 	return connectOver(conn, addr)
 }
 
-// connectOver requests a connection to addr and returns the tunnel.
 func connectOver(conn net.Conn, addr string) (net.Conn, error) {
 	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", addr); err != nil {
 		return nil, err
@@ -259,10 +258,8 @@ func target(t testing.TB, f func(*net.TCPConn)) (addr string) {
 	return ln.Addr().String()
 }
 
-// echo sends back all bytes that it receives.
 func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 
-// roundTrip sends text and expects this text back.
 func roundTrip(t testing.TB, c net.Conn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {

@@ -161,7 +161,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A request other than a valid CONNECT gets a status with the reason.
+// The server answers an invalid request with a status and the reason.
 func TestBadRequests(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.HeaderTimeout = 300 * time.Millisecond })
 	for request, want := range map[string]string{

@@ -170,7 +170,7 @@ func TestTokenCannotClaimOthers(t *testing.T) {
 	}
 }
 
-// A server refuses a configuration that authenticates no agent. InsecureAgents permits such a
+// A server refuses a configuration that authenticates no agent. InsecureAgents permits this
 // configuration.
 func TestAgentsMustBeAuthenticated(t *testing.T) {
 	cfg := server.Default()

@@ -7,7 +7,8 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// These are the values of the metric label named "segment". Upstream's server uses the same values.
+// Indexes of segments, the values of the metric label "segment". Upstream's server uses the same
+// values.
 const (
 	fromClient = iota
 	toClient

@@ -79,7 +79,6 @@ func grpcServer(conf *tls.Config, keepaliveTime time.Duration, more ...grpc.Serv
 	return grpc.NewServer(append(o, more...)...)
 }
 
-// agentServer returns the gRPC server for agents.
 func (s *Server) agentServer() *grpc.Server {
 	g := grpcServer(s.cfg.AgentTLS, s.cfg.KeepaliveTime,
 		grpc.WriteBufferSize(wire.WriteBuffer), grpc.ReadBufferSize(wire.ReadBuffer), grpc.MaxConcurrentStreams(wire.MaxStreams))
@@ -88,7 +87,6 @@ func (s *Server) agentServer() *grpc.Server {
 	return g
 }
 
-// frontendServer returns the gRPC server for the clients of one frontend.
 func (s *Server) frontendServer(conf *tls.Config) *grpc.Server {
 	readBuffer := wire.FrontBuffer
 	if conf != nil {

@@ -58,8 +58,6 @@ type target struct {
 	ip       netip.Addr // address of host; the zero value if host is a name
 }
 
-// parseTarget returns the target with the given protocol and address. It
-// returns an error if the protocol or the address is not valid.
 func parseTarget(protocol, address string) (target, error) {
 	t := target{protocol: protocol, address: address}
 	if protocol != "tcp" && protocol != "udp" {

@@ -28,7 +28,6 @@ func (s *Server) trace(ctx context.Context, mode Mode, address string) (context.
 		trace.WithAttributes(attribute.String("netproxy.frontend", string(mode)), attribute.String("server.address", address)))
 }
 
-// endSpan ends a span that trace started.
 func endSpan(span trace.Span, err error) {
 	if span == nil {
 		return
@@ -39,7 +38,6 @@ func endSpan(span trace.Span, err error) {
 	span.End()
 }
 
-// extract returns ctx with the trace that the request's headers contain.
 func extract(ctx context.Context, h http.Header) context.Context {
 	return propagator.Extract(ctx, propagation.HeaderCarrier(h))
 }

@@ -40,7 +40,6 @@ func (p *pool) Get(n int) *[]byte {
 	return &b
 }
 
-// Put gives a buffer from Get back to the pool.
 func (p *pool) Put(b *[]byte) {
 	for i, size := range p.sizes {
 		if cap(*b) == size {

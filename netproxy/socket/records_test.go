@@ -22,7 +22,6 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/socket"
 )
 
-// countingSocket is a socket that counts the writes to it.
 type countingSocket struct {
 	net.Conn
 	writes atomic.Int64

@@ -212,7 +212,6 @@ func (w *Writer) arm() error {
 	return w.conn.SetWriteDeadline(now.Add(w.stallLimit))
 }
 
-// closeWriter is a connection that can close one direction.
 type closeWriter interface{ CloseWrite() error }
 
 // CloseWrite tells the peer that no more data follow, if the connection can close one

@@ -49,7 +49,7 @@ func (o *Outbox) Offer(p *Packet) bool {
 }
 
 // maxPosted is the maximum number of packets from Post that wait for Run. While Run sends these
-// packets, Post can add the same number again.
+// packets, Post can add maxPosted more packets.
 const maxPosted = 1 << 16
 
 // errFull is the error of Run if Post had no space for a packet.
