@@ -23,7 +23,6 @@ type Account struct {
 // service gives these machines the account's identity.
 const nodeAccount = "node"
 
-// componentAccounts returns the service accounts of a lab's components.
 func (n Nodes) componentAccounts() []Account {
 	all := []Account{
 		{Name: "ccm", Role: cloudsim.RoleCCM}, {Name: "hypervisor", Role: cloudsim.RoleHypervisor},

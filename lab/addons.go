@@ -81,7 +81,6 @@ func apply(ctx context.Context, k *kubernetes.Clientset, file []byte) error {
 	return nil
 }
 
-// pathOf returns the API path of an object.
 func pathOf(o metav1.PartialObjectMetadata) string {
 	elem := []string{"apis", o.APIVersion}
 	if o.APIVersion == "v1" {

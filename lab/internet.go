@@ -54,7 +54,7 @@ func (p Proxy) Env(n Networks) (env []string, err error) {
 type Internet struct {
 	IPv4 bool `json:"ipv4"`
 	IPv6 bool `json:"ipv6"`
-	// If machines have no access, Off is the reason.
+	// Off is the reason why machines have no access.
 	Off string `json:"off,omitempty"`
 }
 

@@ -31,7 +31,8 @@ func (p PKI) kubeconfig(server, client string) ([]byte, error) {
 	return encodeKubeconfig(server, client, raw[0], raw[1], raw[2])
 }
 
-// encodeKubeconfig returns a kubeconfig with the given certificates and key, which are PEM.
+// encodeKubeconfig returns a kubeconfig with the given certificates and key, which are in PEM
+// format.
 func encodeKubeconfig(server, client string, ca, certificate, key []byte) ([]byte, error) {
 	c := api.NewConfig()
 	c.Clusters["cloudsim"] = &api.Cluster{Server: server, CertificateAuthorityData: ca}

@@ -26,9 +26,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// InCluster sets the functions of c that make a machine a node of a cluster, and returns c. The
-// machines call the API server at the host's address in their network (the VPC) and at the given
-// port.
+// InCluster returns c with the functions that make a machine a node of a cluster. The machines call
+// the API server at the host's address in their network (the VPC) and at the given port.
 func InCluster(k kubernetes.Interface, keys PKI, port int, c real.Config) real.Config {
 	server := "https://" + net.JoinHostPort(c.Network.Host.String(), strconv.Itoa(port))
 	c.Identify = func(host string, address netip.Addr) (map[string][]byte, error) {

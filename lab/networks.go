@@ -189,7 +189,6 @@ func (n Networks) claimAgain(ctx context.Context) (release func(), err error) {
 	return release, err
 }
 
-// octet returns the second byte of the instances' network.
 func (n Networks) octet() int { return int(netip.MustParsePrefix(n.Instances).Addr().As4()[1]) }
 
 // orUnused returns n if n is not empty and no program listens in n. It returns an error if a

@@ -100,9 +100,9 @@ func (p PKI) CertFile(name string) string { return filepath.Join(p.Dir, name+".c
 func (p PKI) KeyFile(name string) string { return filepath.Join(p.Dir, name+".key") }
 
 // Ensure makes the keys and certificates that are missing, damaged, about to expire, or signed by
-// an authority that no longer exists. It also replaces a certificate with another subject, usage,
-// name or address than the lab needs. It keeps all other keys and certificates. It returns the
-// names of the new keys and certificates.
+// an authority that no longer exists. It also replaces a certificate if its subject, usage, names
+// or addresses differ from the values that the lab needs. It keeps all other keys and certificates.
+// It returns the names of the new keys and certificates.
 func (p PKI) Ensure() (made []string, err error) {
 	cas := map[string]*cert.Pair{}
 	for _, name := range []string{ClusterCA, FrontProxyCA, EtcdCA, ProxyCA} {
@@ -188,7 +188,6 @@ func (p PKI) ensureLeaf(l leaf, ca *cert.Pair) (bool, error) {
 	return true, err
 }
 
-// template returns an unsigned certificate with the subject, usage, names and addresses in l.
 func (l leaf) template() *x509.Certificate {
 	return &x509.Certificate{
 		Subject:     pkix.Name{CommonName: l.user, Organization: l.group},

@@ -86,7 +86,6 @@ func ProbeURL(ctx context.Context, url, ca, client string) error {
 	return HTTPProbe(url, conf)(ctx)
 }
 
-// loadPool reads a PEM file of certificates into a pool.
 func loadPool(file string) (*x509.CertPool, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {

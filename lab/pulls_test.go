@@ -81,7 +81,6 @@ func TestPullAdvice(t *testing.T) {
 	want = append(want, "never: The node does not have the image web:v3, and imagePullPolicy is Never. If your computer has the image, load it: load web:v3")
 	eventually.Empty(t, same)
 
-	// If machines have no internet access, the event contains Internet.Off.
 	a.Internet = Internet{Off: "this host has no default route"}
 	now := a.event(waiting("offline", "web:v1", "", ""), corev1.ContainerStatus{Image: "web:v1"}).Message
 	if want := "The node does not have the image web:v1 and cannot pull it. The machines have no internet access: this host has no default route. If your computer has the image, load it: load web:v1"; now != want {

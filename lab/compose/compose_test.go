@@ -51,7 +51,6 @@ func readCompose(t *testing.T) composeFile {
 	return f
 }
 
-// volumesByPath returns the volumes of a service by mount path.
 func (s composeService) volumesByPath(t *testing.T) map[string]string {
 	t.Helper()
 	m := map[string]string{}
@@ -194,8 +193,6 @@ func TestComposeLimitsRights(t *testing.T) {
 	}
 }
 
-// If a lab runs in containers, its kind of nodes cannot change, because the addresses of the
-// instances depend on this kind.
 func TestComposeKeepsItsNodes(t *testing.T) {
 	dir := Dir(t.TempDir())
 	for _, step := range []struct {

@@ -90,7 +90,6 @@ func hostAt(port int) string {
 	return net.JoinHostPort(vpc().Host.String(), strconv.Itoa(port))
 }
 
-// machinesCloudURL returns the URL at which machines call the cloud.
 func machinesCloudURL() string { return "http://" + hostAt(cloudPort) }
 
 // keepNodes writes the kind of nodes to a file. The services of real nodes read this file.
@@ -236,8 +235,9 @@ func (c Dir) machineToken(account string) string { return c.file("machines", acc
 
 func (c Dir) metadataToken() string { return c.file("router", "metadata.token") }
 
-// EnterCommand returns the arguments of a program that runs a command on a real node's machine. The
-// program must run in the container of the host that runs the machine. See real.EnterCommand.
+// EnterCommand returns the command line that runs the given command on a real node's machine. The
+// caller must run this command line in the container of the host that runs the machine. See
+// real.EnterCommand.
 func (c Dir) EnterCommand(node string, command []string) ([]string, error) {
 	name, err := os.ReadFile(nameFile)
 	if err != nil {

@@ -200,7 +200,6 @@ func printingShell(lines ...string) course.Shell {
 	}
 }
 
-// Verify repeats a failed check until its timeout.
 func TestVerifyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := course.Step{Checks: []course.Check{{Says: "it is b", Command: course.Command{Line: "look", Want: "b"}}}}
@@ -219,7 +218,7 @@ func TestVerifyWaits(t *testing.T) {
 	})
 }
 
-// A page can state that the output of a command may appear late. Run repeats only such commands.
+// Run repeats a command only if the page states that the output may appear late.
 func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := course.Command{Line: "look", Want: "b"}

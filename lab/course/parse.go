@@ -44,8 +44,7 @@ type parser struct {
 	errs   []error
 }
 
-// span is a part of the page. The first field is the offset of the first byte of this part. The
-// second field is the offset after the last byte.
+// span is the range [from, to) of byte offsets in the page.
 type span struct{ from, to int }
 
 func (p *parser) bad(at int, format string, args ...any) {
@@ -219,7 +218,6 @@ func (p *parser) use(use string, at int, checks []Check) {
 	p.step.Checks = append(p.step.Checks, checks...)
 }
 
-// checkDescriptions reports an error for each check that has no description.
 func (p *parser) checkDescriptions(use string, at int, checks []Check) {
 	for _, c := range checks {
 		if c.Says == "" {
@@ -240,10 +238,7 @@ func plain(checks []Check) []Command {
 // here-document.
 var hereDoc = regexp.MustCompile(`<<-?\s*['"]?(\w+)['"]?`)
 
-// parseCommands parses the text of a console block. "# " begins the statement about the next
-// command and "$ " begins a command. All other lines are output. A command continues on the next
-// line if its line ends with a backslash. A command with a here-document continues until the end of
-// the here-document.
+// parseCommands parses the text of a console block. The package comment describes the format.
 func (p *parser) parseCommands(at int, terminal string) []Check {
 	var all []Check
 	says, until, more := "", "", false

@@ -13,7 +13,6 @@ import (
 // returns an error only if ctx ends, or if the shell cannot run or exceeds its time limits.
 type Shell func(ctx context.Context, line string) (printed string, code int, err error)
 
-// retryInterval is the pause between two attempts.
 const retryInterval = 250 * time.Millisecond
 
 // Finding is the result of a check.
@@ -93,8 +92,7 @@ func (c Command) Run(ctx context.Context, sh Shell, timeout time.Duration) (prin
 	}
 }
 
-// Differs is the error for a command whose result differs from the result that the page of the lab
-// shows.
+// Differs is the error for a command with another result than the page of the lab shows.
 type Differs struct {
 	Command
 	Saw  string

@@ -231,7 +231,6 @@ func (b *bench) cleanUp() {
 	}
 }
 
-// start runs a hypervisor that calls the cloud through c.
 func (b *bench) start(c *client.Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -246,7 +245,6 @@ func (b *bench) start(c *client.Client) {
 	b.Cleanup(b.stop)
 }
 
-// await calls checkFn until it returns nil.
 func (b *bench) await(condition string, checkFn func() error) {
 	b.Helper()
 	eventually.NoError(b, condition, checkFn)
@@ -261,7 +259,6 @@ func (b *bench) create(name, zone string) cloudsim.Instance {
 	return i
 }
 
-// callVerb calls verbFn, which is a method of the cloud's client, for an instance.
 func (b *bench) callVerb(verbFn func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error), i cloudsim.Instance) {
 	b.Helper()
 	if _, err := verbFn(b.Context(), i.ID); err != nil {
@@ -349,7 +346,6 @@ func (b *bench) deleteNode(name string) {
 	}
 }
 
-// journal collects log lines.
 type journal struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -46,7 +46,7 @@
 //   - at port 10250, the kubelet's API, if Config.Kubelet is set.
 //
 // A node port without usable endpoints has no socket, so the kernel refuses connections.
-// kube-proxy also rejects such connections.
+// kube-proxy also rejects these connections.
 //
 // Each port of each node needs a socket and a goroutine, which use about 9 KiB. For example, 1,000
 // nodes with 10 node ports and the port 10256 take 11,000 open files and 95 MiB. The package
@@ -61,12 +61,12 @@
 //   - manageNodesWithLabelSelector: kwok.x-k8s.io/node=fake. A Node has this label while its
 //     machine is on. An annotation instead of the label would not work: kwok v0.8.0 filters
 //     annotations in its own process, and ignores the update that removes an annotation. Kwok
-//     would then renew the lease for ever, even after the deletion of the Node. A Node also has
+//     would then renew the lease forever, even after the deletion of the Node. A Node also has
 //     an annotation of the same name. This annotation only marks the Node as hollow, and no
 //     component removes it.
 //   - node stages that match this label. One stage must set Ready=True whenever Ready is
 //     not True. No stage may write addresses, taints, capacity, nodeInfo or labels. Kwok's
-//     default stage for nodes writes an empty list of addresses. This removes the address of
+//     default stage for nodes writes an empty list of addresses, which removes the address of
 //     the type Hostname.
 //   - a pod stage that runs a pod after the pod has an address. No stage may assign an address
 //     to a pod. Kwok's own assignment of addresses loses its records at a restart. Until kwok

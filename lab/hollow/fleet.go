@@ -81,7 +81,6 @@ func (f *fleet) putZone(z cloudsim.Zone) {
 	}
 }
 
-// reachableMachines returns the machines that are on and reachable.
 func (f *fleet) reachableMachines() []machine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,7 +133,6 @@ func (f *fleet) put(i cloudsim.Instance) {
 	f.tell(i.Name)
 }
 
-// drop removes a deleted instance from the fleet.
 func (f *fleet) drop(i cloudsim.Instance) {
 	f.mu.Lock()
 	if m := f.byName[i.Name]; m == nil || m.ID != i.ID {
@@ -158,7 +156,6 @@ func (f *fleet) run(ctx context.Context) {
 	informer.Run(ctx, f.cloud.Watch, f, retryBackoff())
 }
 
-// retryBackoff returns the backoff between two attempts.
 func retryBackoff() backoff.Backoff {
 	return backoff.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}
 }

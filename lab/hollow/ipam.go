@@ -115,13 +115,11 @@ func takesPods(n *corev1.Node) bool {
 	return isHollow(n) && hasKwokLabel(n) && len(n.Spec.PodCIDRs) != 0
 }
 
-// run assigns addresses until ctx ends.
 func (a *ipam) run(ctx context.Context) {
 	a.queue.run(ctx, func(ctx context.Context) bool { return cache.WaitForCacheSync(ctx.Done(), a.synced...) })
 }
 
-// sync assigns addresses to the pods that wait for addresses on a node. Each pod gets one address
-// from each pod range of the node.
+// sync assigns addresses to the pods that wait for addresses on a node.
 func (a *ipam) sync(ctx context.Context, node string) error {
 	n, err := a.nodes.Get(node)
 	if apierrors.IsNotFound(err) || err == nil && !takesPods(n) {
@@ -166,12 +164,10 @@ func (a *ipam) book(node string) *book {
 	return b
 }
 
-// needsAddress reports whether a pod waits for its own address.
 func needsAddress(p *corev1.Pod) bool {
 	return !p.Spec.HostNetwork && p.Status.PodIP == "" && p.DeletionTimestamp == nil && !hasEnded(p)
 }
 
-// hasEnded reports whether a pod has ended. An ended pod no longer uses its addresses.
 func hasEnded(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }

@@ -5,8 +5,6 @@ import (
 	"testing"
 )
 
-// nextFree returns the addresses of a range in turn, and never an address that is in
-// use.
 func TestNextAddress(t *testing.T) {
 	taken := map[netip.Addr]bool{}
 	for _, a := range []string{"10.0.0.3", "10.0.0.4", "192.0.2.1"} {

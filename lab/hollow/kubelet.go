@@ -167,7 +167,6 @@ func (k *kubeletSet) powerOn(ctx context.Context, m machine, n *corev1.Node) err
 	return nil
 }
 
-// addLabels adds kwok's label and the labels that a kubelet sets, if they are missing.
 func (k *kubeletSet) addLabels(ctx context.Context, n *corev1.Node) error {
 	want := kubeletLabels(n.Name)
 	want[fakeKey] = fakeValue

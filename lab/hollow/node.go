@@ -48,7 +48,6 @@ func mayBelong(n *corev1.Node, m machine) bool {
 	return n.Spec.ProviderID == "" || providerid.Same(n.Spec.ProviderID, m.ProviderID)
 }
 
-// kubeletLabels returns the labels that a kubelet sets itself.
 func kubeletLabels(name string) map[string]string {
 	return map[string]string{
 		corev1.LabelHostname:    name,
@@ -125,7 +124,6 @@ func derive(purpose string, i cloudsim.Instance, more string) string {
 	return uuid.NewHash(sha256.New(), uuid.Nil, data, 8).String()
 }
 
-// notReady sets the condition Ready to False, with the given message.
 func notReady(n *corev1.Node, message string, now metav1.Time) {
 	not := corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: message,
@@ -140,7 +138,6 @@ func notReady(n *corev1.Node, message string, now metav1.Time) {
 	n.Status.Conditions = append(n.Status.Conditions, not)
 }
 
-// isReady reports whether the condition Ready of a Node is True.
 func isReady(n *corev1.Node) bool {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {

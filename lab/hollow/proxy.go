@@ -184,8 +184,8 @@ func (p *proxy) runsProxy(m machine) (nodeFacts, bool) {
 	return factsOf(n), isHollow(n) && mayBelong(n, m) && m.InternalIP() != ""
 }
 
-// viewsOf returns a view for each socket of a machine. A view holds the data for the answers at
-// this socket. A node port without usable endpoints has no view.
+// viewsOf returns a view for each socket of a machine. A node port without usable endpoints has no
+// view.
 func (t *table) viewsOf(m machine, f nodeFacts, kubelet bool) map[socketKey]*view {
 	base := view{node: m.Name, zone: m.Zone, eligible: f.eligible}
 	out := map[socketKey]*view{{proxyHealthz, proxyHealthPort}: &base}

@@ -23,7 +23,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// createNodes creates two instances in two zones, and initializes their Nodes.
 func (b *bench) createNodes() (one, two cloudsim.Instance) {
 	b.Helper()
 	one, two = b.create("one", "sim-1a"), b.create("two", "sim-1b")
@@ -34,8 +33,6 @@ func (b *bench) createNodes() (one, two cloudsim.Instance) {
 	return one, two
 }
 
-// serve creates a Service. If changeFn is not nil, serve first calls this
-// function to modify the spec of the Service.
 func (b *bench) serve(name string, changeFn func(*corev1.ServiceSpec)) *corev1.Service {
 	b.Helper()
 	svc := &corev1.Service{
@@ -63,7 +60,6 @@ func pod(name, ip, node string) discoveryv1.Endpoint {
 	}
 }
 
-// setEndpoints replaces the endpoints of a Service.
 func (b *bench) setEndpoints(svc *corev1.Service, pods ...discoveryv1.Endpoint) {
 	b.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -114,7 +110,6 @@ func ask(c *http.Client, url string) (map[string]any, error) {
 	return a, json.Unmarshal([]byte(body), &a)
 }
 
-// countAnswers sends n requests and counts the answers by pod.
 func (b *bench) countAnswers(url string, n int) map[any]int {
 	b.Helper()
 	pods := map[any]int{}
@@ -151,7 +146,6 @@ func (b *bench) awaitPods(url string, pods ...any) {
 	})
 }
 
-// awaitRefusal waits until the kernel refuses connections to url.
 func (b *bench) awaitRefusal(url string) {
 	b.Helper()
 	b.await(url+" refuses connections", func() error {
@@ -244,7 +238,6 @@ func TestLocalTraffic(t *testing.T) {
 	b.awaitHealth(url(two, check, "/healthz"), http.StatusOK, "1")
 }
 
-// awaitHealth waits until a health endpoint answers with the given code and weight.
 func (b *bench) awaitHealth(url string, code int, weight string) {
 	b.Helper()
 	b.await(fmt.Sprintf("%s says %d", url, code), func() error {
@@ -363,7 +356,6 @@ func TestConnectionHasOnePod(t *testing.T) {
 	}
 }
 
-// With session affinity all requests of a client go to one pod.
 func TestAffinity(t *testing.T) {
 	b := newBench(t)
 	one, _ := b.createNodes()

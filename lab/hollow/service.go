@@ -19,8 +19,8 @@ type endpoint struct {
 	pod   string // "" if the endpoint is not a pod
 	node  string
 	ready bool
-	// terminating is true for an endpoint that terminates and still serves. The
-	// responder uses such an endpoint only if no endpoint is ready.
+	// terminating is true for an endpoint that terminates and still serves. The responder uses this
+	// endpoint only if no endpoint is ready.
 	terminating bool
 	terminate   bool
 	zoneHints   []string

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The logs of a lab are the logs of its components and of the programs on its machines.
 func TestLogs(t *testing.T) {
 	d := Dir(filepath.Join(t.TempDir(), "a [lab]"))
 	for _, file := range []string{

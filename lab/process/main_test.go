@@ -49,9 +49,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testServe NAME ADDR JOURNAL [CHILD] serves HTTP at ADDR until SIGTERM. It writes into JOURNAL when
-// it starts and when it stops. With CHILD it starts a child process that ignores SIGTERM and does
-// not end together with testServe. testServe writes the pid of the child into the file CHILD.
+// testServe NAME ADDR JOURNAL [CHILD] serves HTTP at ADDR until SIGTERM. It writes into JOURNAL
+// when it starts and when it stops. With CHILD it starts a child process that ignores SIGTERM and
+// does not end together with testServe. testServe writes the pid of the child into the file CHILD.
 func testServe(args []string) error {
 	name, addr, journal := args[0], args[1], args[2]
 	term := make(chan os.Signal, 1)
@@ -138,7 +138,6 @@ func testSupervise(args []string) error {
 	return errors.Join(s.runUnits(ctx, units), d.close())
 }
 
-// testProgram returns the program of the given name in testPrograms.
 func testProgram(name string) program {
 	self, err := os.Executable()
 	if err != nil {
@@ -147,7 +146,6 @@ func testProgram(name string) program {
 	return program{self, name}
 }
 
-// testServer returns a component that runs testServe.
 func testServer(name, addr, journal string, more ...string) component {
 	return component{
 		name: name, address: addr, program: testProgram("serve"),

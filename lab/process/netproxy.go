@@ -123,7 +123,7 @@ func (p *plan) proxyServer() component {
 }
 
 // proxyAgent returns the agent for hollow nodes and for nodes that the user adds. The agent runs on
-// the host of the lab, because the lab runs no agents on such nodes. Each real node has its own
+// the host of the lab, because the lab runs no agents on these nodes. Each real node has its own
 // agent.
 func (p *plan) proxyAgent() component {
 	health := p.ports.url("http", "proxy-agent")

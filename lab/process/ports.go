@@ -23,11 +23,10 @@ var portNames = []string{
 	"csi", "csi-sidecars", dialectPort("hcloud"), "console", dialectPort("aws"),
 }
 
-// dialectPort returns the name of a dialect's port.
 func dialectPort(dialect string) string { return "dialect-" + dialect }
 
-// host is the address on which all components listen. It is on loopback, so other
-// machines cannot reach a lab.
+// host is the address on which the components listen. It is on loopback, so other machines cannot
+// reach a lab. With real nodes, some servers listen at the host's address in the VPC instead.
 const host = "127.0.0.1"
 
 // portsByName maps each name in portNames to a port.
@@ -38,10 +37,10 @@ func (p portsByName) addr(name string) string { return net.JoinHostPort(host, st
 func (p portsByName) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
 
 // choosePorts returns consecutive ports that begin at *base. The argument previous contains the
-// ports of the previous start. If *base is 0, choosePorts returns free ports. These are the previous
-// ports if they are free and not the default ports. If base is nil, choosePorts returns previous.
-// If previous is incomplete, it returns the ports with the base of previous, or else the default
-// ports.
+// ports of the previous start. If *base is 0, choosePorts returns free ports. These are the
+// previous ports if they are free and not the default ports. If base is nil, choosePorts returns
+// previous. If previous is incomplete, it returns the ports with the base of previous, or else the
+// default ports.
 func choosePorts(base *int, previous portsByName) (portsByName, error) {
 	complete := !slices.ContainsFunc(portNames, func(n string) bool { return previous[n] == 0 })
 	switch {
@@ -77,7 +76,6 @@ func (p portsByName) isFrom(base int) bool {
 	return base > 0
 }
 
-// freePorts returns ports on which no program listens.
 func freePorts() (portsByName, error) {
 	free, err := freeport.Choose(len(portNames))
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// vpc returns the network of this lab's machines.
 func (p *plan) vpc() real.Network {
 	n := p.networks.VPCNetwork(p.dir.cable())
 	n.Internet = real.Internet{IPv4: p.internet.IPv4, IPv6: p.internet.IPv6}
@@ -65,7 +64,7 @@ func (d Dir) machines() string    { return d.path("real") }
 func (d Dir) machineName() string { return "cloudsim-" + d.hash() }
 func (d Dir) cable() string       { return "csim-" + d.hash() }
 
-// EnterCommand returns the arguments of a program that runs a command on a real node's machine. See
+// EnterCommand returns the command line that runs the given command on a real node's machine. See
 // real.EnterCommand.
 func (d Dir) EnterCommand(node string, command []string) ([]string, error) {
 	return real.EnterCommand(d.machines(), d.machineName(), node, command)
@@ -129,7 +128,7 @@ func (p *plan) serverIPs() []net.IP {
 // The host has a route to the pods of the VPC. If the range of a user's network or route overlaps a
 // route of the host, the cloud refuses the network or route. With --network-ranges, the cloud
 // permits the ranges in this flag. The routes of a user's CCM overlap the host's route to the pods.
-// So with such a CCM, the lab sets --network-ranges to all private ranges.
+// So for a CCM of the user, the lab sets --network-ranges to all private ranges.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil
@@ -227,7 +226,6 @@ func (p *plan) realConfig(ctx context.Context, k kubernetes.Interface) (real.Con
 	}), err
 }
 
-// realPrograms returns the programs of this lab's machines.
 func (c Config) realPrograms() real.Programs {
 	all := programSet{c.Kube, c.KubeBinDir}
 	found := lab.RealPrograms(c.MachineDir, c.Self, func(name string) string { return all.find(name).path })

@@ -10,7 +10,6 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// cloudClient returns a client with the administrator's token.
 func (p *plan) cloudClient() *client.Client {
 	return lab.Administrator(p.ports.url("http", "cloudsim"), p.dir.AdminToken())
 }

@@ -22,7 +22,7 @@ type memory struct {
 	// Ports maps each name in portNames to a port. The next start uses the same ports, so printed
 	// instructions stay correct.
 	Ports map[string]int `json:"ports"`
-	// Networks of the cloud, in which instances have addresses.
+	// Networks holds the networks in which the cloud's instances have addresses.
 	Networks lab.Networks `json:"networks"`
 	// Seeded is true after the lab has created the first instances. The lab
 	// creates these instances only once, so an instance that the user deletes

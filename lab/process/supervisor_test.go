@@ -82,7 +82,6 @@ func superviseFor(t *testing.T, grace time.Duration, make func(r *rig) []compone
 	return r
 }
 
-// waitResult waits for the supervisor to end and returns its error.
 func (r *rig) waitResult(t *testing.T) error {
 	t.Helper()
 	select {

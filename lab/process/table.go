@@ -141,10 +141,8 @@ func (p *plan) hypervisor(log *slog.Logger) component {
 	}
 }
 
-// hypervisorClient returns a client with the hypervisor's token.
 func (p *plan) hypervisorClient() *client.Client { return p.componentClient("hypervisor") }
 
-// componentClient returns a client with the token of a component's own service account.
 func (p *plan) componentClient(name string) *client.Client {
 	return lab.ComponentClient(name, p.ports.url("http", "cloudsim"), p.dir.tokenFile(name))
 }

@@ -72,8 +72,8 @@ func answerRule(from string, protocol, table, order int) *netlink.Rule {
 }
 
 // forgetAnswers deletes the rules and routes with which the host routes the answers of servers in
-// the VPC. The kernel does not delete these rules and routes together with the link. If there are
-// no such rules, forgetAnswers returns nil.
+// the VPC. The kernel does not delete these rules and routes together with the link. If no rule
+// exists, forgetAnswers returns nil.
 func forgetAnswers(link string) error {
 	rules, err := netlink.RuleList(netlink.FAMILY_V4)
 	if err != nil {

@@ -55,9 +55,9 @@ func (a *attachments) wantedDisks(id cloudsim.InstanceID) (wanted map[cloudsim.D
 	return wanted, a.listed
 }
 
-// awaits returns true if the cloud waits for this report to complete an attachment or detachment.
-// In this case, the hypervisor sends the report even if the last report had the same content. For
-// example, the cloud waits for the report again after the cloud has loaded a saved state.
+// awaits reports whether the cloud needs this report to complete an attachment or detachment. In
+// this case, the hypervisor sends the report even if the last report had the same content. For
+// example, the cloud needs the report once more after it has loaded a saved state.
 func (a *attachments) awaits(id cloudsim.InstanceID, report cloudsim.ReportDevices) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -118,7 +118,6 @@ func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	return errors.Join(errs...)
 }
 
-// linkNames returns the names of all links in the bridge's namespace.
 func (b *bridge) linkNames() (map[string]bool, error) {
 	links, err := b.link.LinkList()
 	if err != nil {

@@ -28,7 +28,6 @@ func (c *cableSet) change(fn func()) {
 	c.news.notify()
 }
 
-// setZone stores the zone of an instance.
 func (c *cableSet) setZone(i cloudsim.Instance) { c.change(func() { c.zones[i.ID] = i.Zone }) }
 
 // darken stores whether a zone is dark, which means unreachable.

@@ -63,7 +63,6 @@ func listHierarchies() ([]hierarchy, error) {
 	return all, nil
 }
 
-// child returns a child cgroup.
 func (c cgroup) child(name string) cgroup {
 	return cgroup{c.hierarchies, filepath.Join(c.name, name)}
 }

@@ -50,7 +50,7 @@ type Config struct {
 	// and the key of the kubelet's server.
 	Identify func(host string, address netip.Addr) (map[string][]byte, error)
 	// NodeOf returns the provider id of the cluster's Node with this name. It returns "" if the
-	// cluster has no such Node.
+	// cluster has no Node with this name.
 	NodeOf func(ctx context.Context, name string) (providerID string, err error)
 	// NotReady sets a Node to NotReady after the shutdown of the Node's machine. On a host with
 	// systemd, the kubelet sets its Node to NotReady when systemd announces a shutdown.

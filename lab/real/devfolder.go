@@ -83,8 +83,8 @@ func makeNode(dev *os.Root, name string, mode uint32, number uint64) error {
 	return dev.Chmod(name, perm)
 }
 
-// unmountDev removes the /dev of a machine from the host. If nothing is mounted there, unmountDev
-// returns nil.
+// unmountDev removes the /dev of a machine from the host. If the machine's /dev is not mounted,
+// unmountDev returns nil.
 func unmountDev(f folder) error {
 	path := f.path("dev")
 	if !isMounted(path) {

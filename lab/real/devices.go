@@ -241,7 +241,6 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 	return l.Close()
 }
 
-// file returns the path of a disk's file.
 func (d *machineDevices) file(id cloudsim.DiskID) string {
 	return filepath.Join(d.disks.Dir, string(id)+".img")
 }
@@ -410,7 +409,7 @@ func (d *machineDevices) powerOn(ctx context.Context) error {
 
 // powerOff removes all devices and /dev of a machine. The caller must wait until the machine has
 // ended. The method unmounts /dev without first removing the device nodes and links in it. Root on
-// the machine can prevent such a removal if it puts a folder in place of a link.
+// the machine could prevent this removal with a folder in place of a link.
 func (d *machineDevices) powerOff(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -431,7 +430,7 @@ func (d *machineDevices) powerOff(ctx context.Context) error {
 
 // adopt finds the devices of a machine that an earlier hypervisor has started. If an earlier
 // version of the lab has started the machine, the machine uses the host's /dev, and its CSI driver
-// makes the devices of disks. For such a machine, the method does nothing.
+// makes the devices of disks. In this case, the method does nothing.
 func (d *machineDevices) adopt() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

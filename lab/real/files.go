@@ -184,7 +184,6 @@ func (f folder) writeFiles(i cloudsim.Instance, v templateValues) error {
 		f.writeText("etc/resolv.conf", resolvConf(v.NameServer)))
 }
 
-// resolvConf returns the content of a machine's resolv.conf.
 func resolvConf(nameServer netip.Addr) string {
 	if !nameServer.IsValid() {
 		return "# Machines have no internet access, so there is no name server.\n"
@@ -218,8 +217,8 @@ func machineID(i cloudsim.Instance) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Some kernel settings exist only once on a host. tunableValues returns the values of these
-// settings that the kubelet requires. On a machine, a file with the required value is mounted over
+// tunableValues returns the values that the kubelet requires for some kernel settings. A host has
+// each of these settings only once. On a machine, a file with the required value is mounted over
 // each setting in /proc/sys, so the settings of the host do not change.
 func tunableValues() map[string]string {
 	return map[string]string{

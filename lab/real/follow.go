@@ -84,7 +84,6 @@ func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
 	return err
 }
 
-// object decodes the object of an event.
 func object[T any](e cloudsim.Event) (value T, err error) {
 	err = json.Unmarshal(e.Object, &value)
 	return value, err

@@ -176,7 +176,6 @@ func (h *hypervisor) cleanUp(ctx context.Context) error {
 	return Clean(ctx, h.cfg.Dir, h.cfg.Name, h.cfg.Network.Link)
 }
 
-// servesZone reports whether this hypervisor runs the machines of a zone.
 func (h *hypervisor) servesZone(zone string) bool {
 	return len(h.cfg.Zones) == 0 || slices.Contains(h.cfg.Zones, zone)
 }
@@ -217,8 +216,8 @@ func (h *hypervisor) begin(ctx context.Context, m *machine) *machineInput {
 }
 
 // update sends a new version of an instance to the goroutine that manages the instance's machine.
-// If there is no such goroutine, the method starts it. It starts no goroutine if deleted is true or
-// if another hypervisor serves the zone of the instance.
+// If this goroutine does not exist yet, the method starts it. It starts no goroutine if deleted is
+// true or if another hypervisor serves the zone of the instance.
 func (h *hypervisor) update(ctx context.Context, i cloudsim.Instance, deleted bool) {
 	if h.servesZone(i.Zone) {
 		h.cables.setZone(i)
@@ -412,7 +411,6 @@ func (h *hypervisor) shutDownAndReport(ctx context.Context, m *machine, i clouds
 	return nil
 }
 
-// retryBackoff returns the backoff between two attempts.
 func retryBackoff() backoff.Backoff {
 	return backoff.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}
 }

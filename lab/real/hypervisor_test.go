@@ -213,9 +213,9 @@ func TestAdoptsLater(t *testing.T) {
 	}
 }
 
-// After LoadState, an instance can have a lower revision than the revision that the hypervisor
-// knows. TestListAfterLoadState proves that the hypervisor still uses the instance of the loaded
-// state.
+// After the cloud has loaded a saved state, an instance can have a lower revision than the
+// hypervisor knows. TestListAfterLoadState proves that the hypervisor still uses the instance of
+// the loaded state.
 func TestListAfterLoadState(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	ok := func(err error) {

@@ -38,7 +38,6 @@ const (
 	ShellImage = "cloudsim.dev/shell:v1"
 )
 
-// builtImages returns the images that the lab builds from the programs in the folder dir.
 func builtImages(dir string) []image {
 	accounts := map[string]string{ //nolint:gosec // the accounts have no passwords and no shell
 		"etc/passwd":        "root:x:0:0:root:/root:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n",
@@ -108,7 +107,6 @@ func (m image) writeLayer(w io.Writer) error {
 	return errors.Join(writeEntry(out, m.at, info.Size(), 0o755, f), out.Close())
 }
 
-// writeTools writes a link to the program for each name in the file m.tools.
 func (m image) writeTools(out *tar.Writer) error {
 	if m.tools == "" {
 		return nil

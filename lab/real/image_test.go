@@ -21,8 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readArchive returns a map from the names in a tar file to the contents. The content of a link is
-// "-> TARGET".
 func readArchive(t *testing.T, r io.Reader) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
@@ -179,11 +177,11 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// TestCloneOfImages proves that a new machine gets the files of an image as the store has them.
-// Folders keep their owners, because a container may run as another user. They also keep their
-// attributes, because a folder with the attribute trusted.overlay.opaque hides files of lower
-// layers. The image also contains files with the ending .db, which cloneStore must not treat as
-// databases of containerd.
+// TestCloneOfImages proves that cloneStore copies the files of an image without changes. Folders
+// keep their owners, because a container may run as another user. They also keep their attributes,
+// because a folder with the attribute trusted.overlay.opaque hides files of lower layers. The image
+// also contains files with the ending .db, which cloneStore must not treat as databases of
+// containerd.
 func TestCloneOfImages(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

@@ -84,9 +84,9 @@ func (n Network) pods6(v4 netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(a), 64)
 }
 
-// setInternet gives the VPC the access in v.Internet. If v.Internet allows no protocol,
-// setInternet undoes the changes that an earlier run made to the firewall and the forwarding
-// settings of the host.
+// setInternet configures the internet access that v.Internet allows. If v.Internet allows no
+// protocol, setInternet undoes the changes that an earlier run made to the firewall and the
+// forwarding settings of the host.
 func (v *vpc) setInternet(host *netlink.Handle) error {
 	if err := v.routeInternet(host); err != nil {
 		return fmt.Errorf("routes to the internet: %w", err)
@@ -101,7 +101,7 @@ func (v *vpc) setInternet(host *netlink.Handle) error {
 }
 
 // routeInternet sets the addresses and routes that lead packets from the router to the host and
-// back. For a protocol without access, it deletes the router's default route.
+// back. For a protocol that v.Internet does not allow, it deletes the router's default route.
 func (v *vpc) routeInternet(host *netlink.Handle) error {
 	bridge, err := v.link.LinkByName(bridgeName)
 	if err != nil {
@@ -352,7 +352,6 @@ func closeInternet(link string) error {
 	return err
 }
 
-// nft runs the program nft with text as input, and returns the output of the program.
 func nft(text string, args ...string) (string, error) { return runFilter(text, "nft", args...) }
 
 func runFilter(text, program string, args ...string) (string, error) {
@@ -372,7 +371,6 @@ func runFilter(text, program string, args ...string) (string, error) {
 // chain.
 const dockerChain = "DOCKER-USER"
 
-// dockerRules returns the rules of iptables that accept the traffic of a lab.
 func dockerRules(link string) [][]string {
 	return [][]string{
 		{dockerChain, "-i", link, "-j", "ACCEPT"},
@@ -391,7 +389,7 @@ func passDocker(link string) error {
 	})
 }
 
-// leaveDocker removes the rules of passDocker. It ignores rules that do not exist.
+// leaveDocker removes the rules of passDocker.
 func leaveDocker(link string) error {
 	return eachDockerRule(link, func(program string, rule []string) error {
 		if _, err := runFilter("", program, slices.Concat([]string{"-w", "-C"}, rule)...); err != nil {

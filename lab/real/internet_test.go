@@ -14,8 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// labNetwork returns the Network of a lab. The parameter octet is the second byte of the VPC's
-// addresses.
 func labNetwork(octet byte, link string, access Internet) Network {
 	at := func(b ...byte) netip.Addr { return netip.AddrFrom4([4]byte{10, octet, b[0], b[1]}) }
 	return Network{
@@ -66,7 +64,6 @@ func setDefaults(t *testing.T, p *place, gateways ...string) {
 	}
 }
 
-// settingIs checks a kernel setting of the test's namespace.
 func settingIs(t *testing.T, when, path, want string) {
 	t.Helper()
 	if got, err := readSetting(path); err != nil || got != want {
@@ -227,7 +224,6 @@ func TestInternetWithDockerFirewall(t *testing.T) {
 	}
 }
 
-// The IPv6 range of the machines and the IPv6 ranges of each machine's pods do not overlap.
 func TestIPv6Ranges(t *testing.T) {
 	n := labNetwork(98, "csim-test", Internet{})
 	all := []netip.Prefix{n.in6(n.Router).Masked()}
@@ -253,8 +249,6 @@ func TestFilterError(t *testing.T) {
 	}
 }
 
-// TestNoSuchRoute proves that the deletion of a route counts as done if the route does not exist,
-// or if the host has no IPv6. Other errors do not count as done.
 func TestNoSuchRoute(t *testing.T) {
 	for err, want := range map[error]bool{
 		unix.ESRCH: true, unix.EOPNOTSUPP: true, unix.EAFNOSUPPORT: true, unix.EPERM: false, unix.ENODEV: false, nil: false,

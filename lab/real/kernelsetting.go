@@ -52,7 +52,6 @@ func readSetting(path string) (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// writeSetting changes a kernel setting if it has another value.
 func writeSetting(path, value string) error {
 	if now, err := readSetting(path); err != nil || now == value {
 		return err
@@ -63,12 +62,11 @@ func writeSetting(path, value string) error {
 	return nil
 }
 
-// originalValue finds the original value of a setting in the rules of internet.nft.
+// originalValue matches a comment in internet.nft that contains the original value of a setting.
 var originalValue = regexp.MustCompile(`comment "(net/[^"=]+)=([^"]*)"`)
 
-// storedValues reads the comments in the nftables table of a lab. These comments contain the
-// original values of the host's settings. storedValues returns a map from the settings to their
-// original values.
+// storedValues returns the original values of the host's settings, by setting. It reads them from
+// the comments in the nftables table of a lab.
 func storedValues(table string) (map[string]string, error) {
 	out, err := nft("", "list", "chain", "inet", table, "original")
 	all := map[string]string{}

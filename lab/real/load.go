@@ -31,8 +31,8 @@ type Images struct {
 	Nodes []string
 }
 
-// While a command loads an image, it uses a temporary folder in loadedDir. workPattern matches
-// these folders.
+// workPattern matches the temporary folders in loadedDir. A command uses a temporary folder while
+// it loads an image.
 const workPattern = "load-*"
 
 // removeUnfinishedLoads deletes the files of interrupted loads, for example after a user killed the
@@ -159,8 +159,8 @@ func (m Images) runningMachines() (running []runningMachine, off []string, err e
 // layout directory at path. If the archive contains only one image, and this image has no name,
 // Load gives this image the name imageName. Load returns the names of the images. If m.Nodes is
 // empty, the result off contains the names of the nodes without a running machine. The existing
-// machines of these nodes do not get the images. If m.Nodes contains such a node, Load returns an
-// error.
+// machines of these nodes do not get the images. If m.Nodes contains a node without a running
+// machine, Load returns an error.
 func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName string) (names, off []string, err error) {
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err
@@ -215,7 +215,6 @@ func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName st
 	return names, off, nil
 }
 
-// loadedPath returns the path of the archive for a loaded image.
 func (m Images) loadedPath(name string) string {
 	return filepath.Join(m.Dir, loadedDir, fmt.Sprintf("%x.tar", sha256.Sum256([]byte(name))))
 }

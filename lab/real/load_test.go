@@ -142,7 +142,8 @@ func TestLoadFullDisk(t *testing.T) {
 	}
 }
 
-// removeUnfinishedLoads deletes the files of a killed load, and keeps the archives of loaded images.
+// removeUnfinishedLoads deletes the files of a killed load, and keeps the archives of loaded
+// images.
 func TestRemoveUnfinishedLoads(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a [lab]")
 	for _, path := range []string{"load-123/layout/blob", "abc.tar"} {

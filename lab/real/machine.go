@@ -25,11 +25,10 @@ import (
 // machine holds the state of one instance's machine. Only the goroutine that manages the machine
 // uses this state, except for the field devices.
 type machine struct {
-	h      *hypervisor
-	id     cloudsim.InstanceID
-	folder folder
-	cgroup cgroup
-	// devices are the machine's devices. Other goroutines may use them, too.
+	h       *hypervisor
+	id      cloudsim.InstanceID
+	folder  folder
+	cgroup  cgroup
 	devices *machineDevices
 	log     *slog.Logger
 
@@ -174,7 +173,6 @@ func isFirst(pid int) bool {
 	return false
 }
 
-// boot switches the machine on.
 func (m *machine) boot(ctx context.Context, i cloudsim.Instance) error {
 	began := time.Now()
 	address, err := netip.ParseAddr(i.InternalIP())
@@ -354,7 +352,6 @@ func hostMemory() (int64, error) {
 	return int64(info.Totalram) * int64(info.Unit), nil //nolint:gosec // no host has 8 EiB
 }
 
-// storedInstances returns the ids of the instances that have a machine folder.
 func (h *hypervisor) storedInstances() ([]cloudsim.InstanceID, error) {
 	entries, err := os.ReadDir(filepath.Join(h.cfg.Dir, "machines"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -28,7 +28,6 @@ func (r *router) serveMetadata(ctx context.Context, cloud metadata.Cloud) (func(
 	}, nil
 }
 
-// listenOn listens on an address of the router.
 func (v *vpc) listenOn(ctx context.Context, address string) (l net.Listener, err error) {
 	err = inNamespace(v.ns, func() error {
 		l, err = metadata.Listen(ctx, address)

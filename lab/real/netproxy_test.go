@@ -15,7 +15,6 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// testProxy returns the settings of a network proxy that has its own certificate authority.
 func testProxy(t *testing.T) *NetworkProxy {
 	t.Helper()
 	authority, err := cert.Sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, time.Now())
@@ -31,8 +30,6 @@ func testProxy(t *testing.T) *NetworkProxy {
 	}}
 }
 
-// machineWith returns a machine without files. The machine's hypervisor has the settings n for the
-// network proxy's agents.
 func machineWith(t *testing.T, n *NetworkProxy) *machine {
 	t.Helper()
 	return &machine{h: &hypervisor{cfg: Config{NetworkProxy: n}}, folder: folder(t.TempDir())}

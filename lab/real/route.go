@@ -28,7 +28,6 @@ func newTable() *table {
 	return &table{news: newNotification(), routes: map[cloudsim.RouteID]cloudsim.Route{}, instances: map[cloudsim.InstanceID]cloudsim.Instance{}}
 }
 
-// change applies fn to the table and notifies the router.
 func (t *table) change(fn func()) {
 	t.mu.Lock()
 	fn()
@@ -49,7 +48,6 @@ func (t *table) put(r cloudsim.Route, deleted bool) {
 	})
 }
 
-// fill replaces the whole table.
 func (t *table) fill(instances []cloudsim.Instance, routes []cloudsim.Route) {
 	t.change(func() {
 		clear(t.instances)

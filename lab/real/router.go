@@ -205,11 +205,10 @@ type absence struct {
 	reported bool
 }
 
-// update returns the changes since the previous call. The list missing contains the running
-// instances that have now had no machine for the time missingAfter. The list recovered contains the
-// instances of earlier missing lists that have a machine again. The argument links contains the
-// names of all links in the namespace of the VPC's bridge. The link of a machine has the instance's
-// ID as its name.
+// update returns the changes since the previous call. The result missing contains the running
+// instances that have had no machine for missingAfter. The result recovered contains the instances
+// of earlier results that have a machine again. The argument links contains the names of all links
+// in the namespace of the VPC's bridge. The link of a machine has the instance's ID as its name.
 func (m missingMachines) update(now time.Time, running []cloudsim.Instance, links map[string]bool) (missing, recovered []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {

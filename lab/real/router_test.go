@@ -165,7 +165,6 @@ func bareMachine(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// place is a network namespace.
 type place struct {
 	ns     netns.NsHandle
 	handle *netlink.Handle
@@ -233,7 +232,6 @@ func waitReachable(t *testing.T, condition string, from *place, address string, 
 	})
 }
 
-// connect opens a connection once, and closes it.
 func connect(from *place, address string) error {
 	return inNamespace(from.ns, func() error {
 		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", address)

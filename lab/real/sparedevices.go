@@ -55,7 +55,6 @@ func (d *machineDevices) releaseUnused(ctx context.Context, wanted map[cloudsim.
 	return err
 }
 
-// release removes the second loop device of a disk.
 func (d *machineDevices) release(ctx context.Context, id cloudsim.DiskID) error {
 	return release(ctx, d.folder.path(spareFolder, string(id)))
 }

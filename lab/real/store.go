@@ -51,8 +51,8 @@ func (s imageStore) archivePaths() ([]string, error) {
 	return all, nil
 }
 
-// key returns a hash of the store's inputs. Another version of a program or another
-// archive gives another key.
+// key returns a hash of the names, sizes and modification times of the store's input files. Another
+// version of a program or another archive gives another key.
 func (s imageStore) key() (string, error) {
 	files, err := s.archivePaths()
 	if err != nil {
@@ -206,7 +206,7 @@ func (s imageStore) importAll(ctx context.Context, client ctr) error {
 }
 
 // importArchive imports the images of an archive. It checks the archive first, unless the archive
-// is in s.loaded, because Images.Load has already checked such an archive.
+// is in s.loaded, because Images.Load has already checked the archives in s.loaded.
 func (s imageStore) importArchive(ctx context.Context, client ctr, path string) (err error) {
 	if filepath.Dir(path) == s.loaded {
 		return client.importFile(ctx, path)
@@ -242,7 +242,6 @@ func ctrAt(programs, socket string) ctr {
 // client also runs in the machine's cgroup, so its CPU time and its memory count for the machine.
 func ctrIn(c cgroup, pid int) ctr { return c.enterCommand(pid, "/opt/machine/ctr") }
 
-// importFile imports the images of an OCI archive.
 func (c ctr) importFile(ctx context.Context, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -252,7 +251,6 @@ func (c ctr) importFile(ctx context.Context, path string) error {
 	return c.importFrom(ctx, f)
 }
 
-// importFrom imports the images of the OCI archive r.
 func (c ctr) importFrom(ctx context.Context, r io.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, stepWithin)
 	defer cancel()
@@ -260,7 +258,6 @@ func (c ctr) importFrom(ctx context.Context, r io.Reader) error {
 	return err
 }
 
-// runImages runs `ctr images` and returns its output.
 func (c ctr) runImages(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
 	all := slices.Concat(c[1:], []string{"--namespace", "k8s.io", "images"}, args)
 	cmd := exec.CommandContext(ctx, c[0], all...) //nolint:gosec // the lab's own program

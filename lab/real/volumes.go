@@ -46,7 +46,7 @@ func disksDir(name string) string { return filepath.Join("/var/lib", name, "disk
 //
 // In machines that an earlier version of the hypervisor started, the CSI driver made the device of
 // each disk. To lock the device of a raw volume, the kubelet made a second loop device. These
-// devices remain after such a machine has ended, so detachDisks detaches them.
+// devices remain after the end of the machine, so detachDisks detaches them.
 func detachDisks(name string, firstPIDs []int, hasOwnDev func(instance string) bool) error {
 	all, err := loop.List()
 	if err != nil {
@@ -75,7 +75,6 @@ func isDiskOf(name string, l loop.Status) bool {
 	return strings.HasPrefix(l.Name, disksDir(name)+"/")
 }
 
-// detachLoop detaches the file from a loop device.
 func detachLoop(l loop.Status) error {
 	d, err := loop.Open(l.Number)
 	if err != nil || d == nil {

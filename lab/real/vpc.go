@@ -38,8 +38,7 @@ type Network struct {
 	// router's namespace. In the router's namespace, the host's firewall does not filter the
 	// traffic between machines.
 	BridgeOnHost bool
-	// Internet describes how machines reach networks outside the host.
-	Internet Internet
+	Internet     Internet
 }
 
 // Validate returns one error that lists all invalid fields of n.
@@ -208,7 +207,6 @@ func (v *vpc) wire() error {
 	return errors.Join(v.hostRoutes(host), v.routerRoutes(), v.leadAnswers(host), v.setInternet(host))
 }
 
-// withLength returns the address a with the prefix length of the VPC.
 func (n Network) withLength(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, n.VPC.Bits()) }
 
 // hostRoutes adds two routes to the host. One route sends traffic for pods to the router. The
@@ -232,7 +230,7 @@ func (v *vpc) hostRoutes(host *netlink.Handle) error {
 }
 
 // routerRoutes adds a route for the range of all pods. It rejects packets to a pod address for
-// which no more specific route exists. So the sender of such a packet gets an error at once.
+// which no more specific route exists. So the sender of the packet gets an error at once.
 func (v *vpc) routerRoutes() error {
 	r := netlink.Route{Dst: ipNet(v.Pods), Type: unix.RTN_UNREACHABLE}
 	if err := v.link.RouteReplace(&r); err != nil {

@@ -112,7 +112,6 @@ func Read(ctx context.Context, r io.Reader, work string) ([]Image, error) {
 	return atLeastOne(fromDocker(file))
 }
 
-// atLeastOne returns images and err. If images is empty and err is nil, it returns a new error.
 func atLeastOne(images []Image, err error) ([]Image, error) {
 	if err == nil && len(images) == 0 {
 		err = errors.New("the archive contains no images; save at least one image")

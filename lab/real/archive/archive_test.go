@@ -25,7 +25,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// newImage returns an image with two layers for an architecture.
 func newImage(t *testing.T, arch string) v1.Image {
 	t.Helper()
 	m, err := random.Image(4096, 2)

@@ -36,14 +36,12 @@ func resolver(t *testing.T, address string, answer func(network string, q *dns.M
 	}
 }
 
-// namedAnswer returns an answer with one text record.
 func namedAnswer(q *dns.Msg, text string) *dns.Msg {
 	a := new(dns.Msg).SetReply(q)
 	a.Answer = []dns.RR{&dns.TXT{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeTXT, Class: dns.ClassINET, Ttl: 1}, Txt: []string{text}}}
 	return a
 }
 
-// newServer starts a server with the given resolv.conf and returns the server's address and file.
 func newServer(t *testing.T, conf string) (address, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "resolv.conf")
