@@ -26,7 +26,6 @@ import (
 // ErrNoProgram means that a folder does not contain the programs of an API server.
 var ErrNoProgram = errors.New("program not found")
 
-// startTimeout is the longest time until the API server is ready.
 const startTimeout = 2 * time.Minute
 
 // APIServer is a running API server with an empty cluster. It listens on loopback. On Linux, the
@@ -63,7 +62,6 @@ func StartAPIServer(ctx context.Context, binDir string) (*APIServer, error) {
 	return s, nil
 }
 
-// startAll starts etcd and kube-apiserver, and waits until the API server is ready.
 func (s *APIServer) startAll(ctx context.Context, binDir string) error {
 	ports, err := freeport.Choose(3)
 	if err != nil {
@@ -91,7 +89,6 @@ func (s *APIServer) startAll(ctx context.Context, binDir string) error {
 	return s.waitUntilReady(ctx, filepath.Join(certs, "apiserver.crt"))
 }
 
-// startProgram starts a program. The program writes its output to a file in the folder of s.
 func (s *APIServer) startProgram(binDir, name string, args ...string) error {
 	path, err := findProgram(binDir, name)
 	if err != nil {
@@ -141,7 +138,6 @@ func (s *APIServer) waitUntilReady(ctx context.Context, cert string) error {
 	}
 }
 
-// logEnd returns the end of the output of a program.
 func (s *APIServer) logEnd(name string) []byte {
 	output, _ := os.ReadFile(s.log(name))
 	return output[max(0, len(output)-1000):]
@@ -167,8 +163,6 @@ func (s *APIServer) complete(ctx context.Context, cert string) error {
 	return err
 }
 
-// kubeconfig returns the content of a kubeconfig file for the API server that config describes. The
-// file contains the given token.
 func kubeconfig(config *rest.Config, token string) ([]byte, error) {
 	const name = "conform"
 	return clientcmd.Write(clientcmdapi.Config{

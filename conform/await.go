@@ -16,8 +16,8 @@ var (
 	errExists  = errors.New("the object still exists")
 )
 
-// isPresent returns a function that checks an object. The returned function returns an error if the
-// object does not exist. Otherwise the returned function returns the result of checkFn.
+// isPresent returns a condition. This condition fails if the object does not exist, and otherwise
+// calls checkFn.
 func isPresent[T any](checkFn func(*T) error) func(*T) error {
 	return func(o *T) error {
 		if o == nil {
@@ -27,7 +27,6 @@ func isPresent[T any](checkFn func(*T) error) func(*T) error {
 	}
 }
 
-// isAbsent returns nil if the object o does not exist.
 func isAbsent[T any](o *T) error {
 	if o != nil {
 		return errExists
@@ -40,35 +39,28 @@ func (e *env) nodeBecomes(ctx context.Context, name, state string, condition fun
 	return awaitState(ctx, e, nodeKey(name), state, isPresent(condition))
 }
 
-// nodeStays waits for the observation time. It returns an error as soon as the Node does not fulfill
-// the condition or does not exist.
+// nodeStays waits for the observation time. It returns an error as soon as the Node does not
+// fulfill the condition or does not exist.
 func (e *env) nodeStays(ctx context.Context, name, state string, condition func(*v1.Node) error) error {
 	return staysInState(ctx, e, nodeKey(name), state, isPresent(condition))
 }
 
-// nodeDisappears waits until the Node is deleted.
 func (e *env) nodeDisappears(ctx context.Context, name string) error {
 	return awaitState(ctx, e, nodeKey(name), "deleted", isAbsent[v1.Node])
 }
 
-// serviceBecomes waits until the Service exists and fulfills the condition.
 func (e *env) serviceBecomes(ctx context.Context, s *v1.Service, state string, condition func(*v1.Service) error) error {
 	return awaitState(ctx, e, serviceKey(s), state, isPresent(condition))
 }
 
-// serviceStays watches the Service during the observation time. It returns an error as soon as the
-// Service does not fulfill the condition or does not exist.
 func (e *env) serviceStays(ctx context.Context, s *v1.Service, state string, condition func(*v1.Service) error) error {
 	return staysInState(ctx, e, serviceKey(s), state, isPresent(condition))
 }
 
-// serviceDisappears waits until the Service is deleted.
 func (e *env) serviceDisappears(ctx context.Context, s *v1.Service) error {
 	return awaitState(ctx, e, serviceKey(s), "deleted", isAbsent[v1.Service])
 }
 
-// lastService returns the last version of a Service. It returns the error errDeleted if the Service
-// does not exist.
 func (e *env) lastService(s *v1.Service) (*v1.Service, error) {
 	all, _ := e.seen.versionsOf(serviceKey(s))
 	if now := lastVersion[v1.Service](all); now != nil {
@@ -99,9 +91,9 @@ func awaitState[T any](ctx context.Context, e *env, key, state string, condition
 	}
 }
 
-// staysInState waits for the observation time. It returns an error as soon as an object does not
-// fulfill the condition. It checks the condition only after the watch has reported the object. It
-// also returns an error if the watch has not reported the object at the end of this time.
+// staysInState waits for the observation time. It returns an error as soon as the object does not
+// fulfill the condition. It also returns an error if the watch does not report the object during
+// this time.
 func staysInState[T any](ctx context.Context, e *env, key, state string, condition func(*T) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()

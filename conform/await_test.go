@@ -9,8 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestStaysNeedsTheObject proves that an object that the watch never reported does not fulfill a
-// condition.
+// TestStaysNeedsTheObject proves that nodeStays fails if the watch has not reported the Node.
 func TestStaysNeedsTheObject(t *testing.T) {
 	e := &env{observe: time.Millisecond, seen: newObserver()}
 	if err := e.nodeStays(t.Context(), "a", "in the cluster", anyObject); !errors.Is(err, errUnseen) {

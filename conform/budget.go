@@ -44,7 +44,6 @@ func sleepFor(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// total returns the number of all calls.
 func total(calls map[string]Count) (n int) {
 	for _, c := range calls {
 		n += c.Calls
@@ -52,8 +51,6 @@ func total(calls map[string]Count) (n int) {
 	return n
 }
 
-// writesOf returns one text for each kind of call that changes the cloud. The text contains the
-// name of the call and the number of calls.
 func writesOf(calls map[string]Count) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
 		if c := calls[name]; c.Writes {
@@ -94,7 +91,6 @@ func checkBudget(ctx context.Context, e *env, m Machine) error {
 	return nil
 }
 
-// excludeNode sets the label that excludes a Node from all load balancers.
 func excludeNode(n *v1.Node) { n.Labels[v1.LabelNodeExcludeBalancers] = "true" }
 
 // checkThrottle makes the cloud refuse all calls, and counts the calls of the CCM. A CCM that
@@ -130,7 +126,6 @@ func checkThrottle(ctx context.Context, e *env, m Machine) error {
 // joinTogether is the number of Nodes in the check ops.slo.
 const joinTogether = 10
 
-// checkTogether checks that the CCM initializes many Nodes that join at the same time.
 func checkTogether(ctx context.Context, e *env) error {
 	errs := make([]error, joinTogether)
 	var joining sync.WaitGroup

@@ -23,7 +23,7 @@ type Check struct {
 	Level Level  `json:"level"`
 	// Title is a statement that is true for a CCM that passes the check.
 	Title string `json:"title"`
-	// If the run must skip the check, skipReason returns the reason. Otherwise it returns "".
+	// skipReason returns the reason if the run must skip the check. Otherwise it returns "".
 	skipReason func(Capabilities) string
 	// exclusive is true if no other check may run at the same time, because the check disturbs
 	// all calls or restarts the CCM.
@@ -42,8 +42,8 @@ func Checks() []Check {
 	return slices.Concat(nodeChecks, loadBalancerChecks, featureChecks, routeChecks, operationChecks)
 }
 
-// Check.run returns a missingError if it notices during the run that the check cannot run with this
-// cloud or CCM. The check then has the verdict Skip. The text of the error is the reason.
+// missingError means that Check.run has noticed that the check cannot run with this cloud or CCM.
+// The check then has the verdict Skip. The text of the error is the reason.
 type missingError string
 
 func (m missingError) Error() string { return string(m) }
@@ -94,8 +94,6 @@ var (
 	needsAnyFault      = needsCapability("faults", func(c Capabilities) bool { return len(c.Faults) > 0 })
 )
 
-// needsFault returns a function for Check.skipReason. The returned function returns a reason if
-// the driver cannot inject the fault k.
 func needsFault(k FaultKind) func(Capabilities) string {
 	return needsCapability("faults: "+string(k), func(c Capabilities) bool { return slices.Contains(c.Faults, k) })
 }

@@ -54,7 +54,6 @@ func Cleanup(ctx context.Context, c CleanupConfig) error {
 	return errors.Join(c.deleteServices(ctx, kube), c.cleanCloud(ctx), c.cleanCluster(ctx, kube))
 }
 
-// selector returns the label selector of the run.
 func (c CleanupConfig) selector() metav1.ListOptions {
 	if c.Run == "" {
 		return metav1.ListOptions{LabelSelector: LabelRun}
@@ -94,7 +93,6 @@ func (c CleanupConfig) deleteServices(ctx context.Context, kube kubernetes.Inter
 	}
 }
 
-// cleanCloud deletes the resources of the run in the cloud.
 func (c CleanupConfig) cleanCloud(ctx context.Context) error {
 	all, err := c.Driver.ListMachines(ctx)
 	if err != nil {

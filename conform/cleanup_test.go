@@ -78,7 +78,6 @@ const (
 	envKubeconfig = "CONFORM_TEST_KUBECONFIG"
 )
 
-// TestRunOfKilledProcess runs checks in the process that TestCleanupAfterKill kills.
 func TestRunOfKilledProcess(t *testing.T) {
 	if os.Getenv(envDriver) == "" {
 		t.Skip("only TestCleanupAfterKill runs this test, in another process")

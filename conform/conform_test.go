@@ -20,15 +20,12 @@ import (
 	"github.com/cloudsim-dev/allinone/conform/fake"
 )
 
-// startAPIServer runs an API server until the test ends.
 func startAPIServer(t *testing.T) *rest.Config {
 	t.Helper()
 	admin, _ := startCluster(t)
 	return admin
 }
 
-// startCluster starts an API server that runs until the test ends. It returns the administrator's
-// client configuration and the path of a kubeconfig file.
 func startCluster(t *testing.T) (admin *rest.Config, kubeconfig string) {
 	t.Helper()
 	if testing.Short() {
@@ -50,8 +47,6 @@ func startCluster(t *testing.T) (admin *rest.Config, kubeconfig string) {
 	return server.Admin, kubeconfig
 }
 
-// runChecks runs the checks whose IDs match focus, for a fake CCM with the given bug. It
-// uses timeLimit as Config.Timeout.
 func runChecks(t *testing.T, admin *rest.Config, bug fake.Bug, focus string, timeLimit time.Duration) conform.Report {
 	t.Helper()
 	cloud := fake.NewCloud()
@@ -65,7 +60,6 @@ func runChecks(t *testing.T, admin *rest.Config, bug fake.Bug, focus string, tim
 	return r
 }
 
-// TestFakeCCMPassesAllChecks runs all checks for a CCM without bugs.
 func TestFakeCCMPassesAllChecks(t *testing.T) {
 	t.Parallel()
 	r := runChecks(t, startAPIServer(t), "", ".*", conform.DefaultTimeout)
@@ -201,7 +195,6 @@ func TestEveryCheckCanFail(t *testing.T) {
 	}
 }
 
-// badDriver is a driver that gives wrong results for some calls.
 type badDriver struct {
 	*fake.Cloud
 	create func(context.Context, conform.Machine) (conform.Machine, error)
@@ -222,8 +215,8 @@ func (d badDriver) DeleteMachine(ctx context.Context, name string) error {
 	return d.remove(ctx, name)
 }
 
-// TestBadDriver proves that checks fail if a call of the driver gives a wrong answer, hangs or panics.
-// It also proves that the results contain the cause, and that the run ends.
+// TestBadDriver proves that checks fail if a call of the driver gives a wrong answer, hangs or
+// panics. It also proves that the results contain the cause, and that the run ends.
 func TestBadDriver(t *testing.T) {
 	admin := startAPIServer(t)
 	stop := make(chan struct{})

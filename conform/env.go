@@ -30,9 +30,8 @@ const (
 	// LabelRun marks every object that a run creates in the cluster. Its value is the name of the
 	// run. A driver can use the same label in the cloud.
 	LabelRun = "conform.cloudsim.dev/run"
-	// poll is the time between two reads of the cloud.
-	poll = 200 * time.Millisecond
-	// leaseNamespace is the namespace of the Leases of Nodes.
+	// poll is the time between two attempts of a loop that waits.
+	poll           = 200 * time.Millisecond
 	leaseNamespace = "kube-node-lease"
 	leaseSeconds   = 40
 )
@@ -58,7 +57,6 @@ type env struct {
 	nodes   []string                      // names of Nodes whose Lease keepAlive renews
 }
 
-// addCleanup registers a function that removes an object after the check.
 func (e *env) addCleanup(undo func(context.Context) error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,7 +77,6 @@ func (e *env) cleanup(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// machine creates a machine in the cloud. The machine's name consists of e.prefix and suffix.
 func (e *env) machine(ctx context.Context, suffix string) (Machine, error) {
 	name := e.prefix + "-" + suffix
 	e.addCleanup(func(ctx context.Context) error {
@@ -126,7 +123,6 @@ func (e *env) disturb(ctx context.Context, f Fault) error {
 	return nil
 }
 
-// undisturb clears the fault of the cloud.
 func (e *env) undisturb(ctx context.Context) error {
 	if err := e.driver.ClearFault(ctx); err != nil {
 		return fmt.Errorf("driver: clear fault: %w", err)
@@ -178,7 +174,6 @@ func deleteNode(ctx context.Context, kube kubernetes.Interface, name string) err
 	return errors.Join(errs...)
 }
 
-// readyCondition returns the condition Ready with the status True or False.
 func readyCondition(ok bool) v1.NodeCondition {
 	c := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "ConformanceTest", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}
 	if ok {
@@ -187,7 +182,6 @@ func readyCondition(ok bool) v1.NodeCondition {
 	return c
 }
 
-// setReady sets the condition Ready of a Node.
 func (e *env) setReady(ctx context.Context, name string, ok bool) error {
 	e.mu.Lock()
 	e.notLive[name] = !ok
@@ -281,8 +275,6 @@ func onNode(check func(context.Context, *env, Machine) error) func(context.Conte
 	}
 }
 
-// joinNode creates a machine and its Node, and waits until the CCM has initialized the
-// Node.
 func (e *env) joinNode(ctx context.Context, suffix string, change ...func(*v1.Node)) (Machine, error) {
 	m, err := e.machine(ctx, suffix)
 	if err != nil {
@@ -294,7 +286,6 @@ func (e *env) joinNode(ctx context.Context, suffix string, change ...func(*v1.No
 	return m, e.nodeBecomes(ctx, m.Name, "initialized", checkInitialized)
 }
 
-// checkInitialized returns an error if the Node still has the taint taintUninitialized.
 func checkInitialized(n *v1.Node) error {
 	if hasTaint(n, taintUninitialized) {
 		return fmt.Errorf("the Node still has the taint %s", taintUninitialized)
@@ -355,7 +346,6 @@ func (e *env) removeService(ctx context.Context, s *v1.Service) error {
 	return errors.Join(fmt.Errorf("cleanup: %w; the load balancer of the Service may remain in the cloud", err), patched)
 }
 
-// changeService changes the specification of a Service.
 func (e *env) changeService(ctx context.Context, s *v1.Service, change func(*v1.Service)) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now, err := e.kube.CoreV1().Services(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})

@@ -40,7 +40,6 @@ func (s *suite) addEvidence(ctx context.Context, r *Result, prefix string, began
 	}
 }
 
-// line returns the call as one line of a report.
 func (c Call) line(began time.Time) string {
 	text := fmt.Sprintf("%+6.1f s  %s", c.At.Sub(began).Seconds(), c.Name)
 	if c.Request != "" {

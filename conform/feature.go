@@ -256,7 +256,6 @@ func checkDualStack(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// annotate returns a function that sets the annotations of a Service.
 func annotate(annotations map[string]string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Annotations = annotations }
 }

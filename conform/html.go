@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// maxEvidenceHTML is the maximum length of the evidence of all failures together, in bytes after
-	// the escaping of special characters.
+	// maxEvidenceHTML is the maximum length of the evidence of all failures together, in bytes
+	// after the escaping of special characters.
 	maxEvidenceHTML = 300_000
-	// maxReasonHTML is the maximum length of a reason, in bytes after the escaping of special characters.
+	// maxReasonHTML is the maximum length of a reason, in bytes after the escaping of special
+	// characters.
 	maxReasonHTML = 1000
 )
 

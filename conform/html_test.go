@@ -14,7 +14,6 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// failedReport returns a report with n failed checks that have much evidence.
 func failedReport(n int, text string) conform.Report {
 	r := conform.Report{Provider: text, Kubernetes: "v1.36.3", Run: "conform-abc", Incomplete: text, Began: time.Unix(0, 0).UTC()}
 	lines := strings.Split(strings.Repeat(text+"\n", 200), "\n")

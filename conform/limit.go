@@ -14,7 +14,6 @@ var errLimit = errors.New("the check has exceeded its time limit")
 // errCleanup is the cancellation cause of the context of a cleanup that exceeds cleanupTimeout.
 var errCleanup = errors.New("the cleanup of the check has exceeded its time limit")
 
-// errHangs means that a call of the driver does not return.
 var errHangs = errors.New("the call of the driver does not return")
 
 // maxHangs limits the number of calls to the driver that do not return. At this limit, a run skips
@@ -65,7 +64,7 @@ func boundCall[T any](ctx context.Context, d *boundDriver, name string, do func(
 	}
 }
 
-// do makes one call to the driver. The call returns only an error.
+// do is boundCall for a call that returns only an error.
 func do(ctx context.Context, d *boundDriver, name string, f func(context.Context) error) error {
 	_, err := boundCall(ctx, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err

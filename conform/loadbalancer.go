@@ -79,7 +79,6 @@ func (e *env) loadBalancerOf(ctx context.Context, s *v1.Service) (LoadBalancer, 
 	return found[0], nil
 }
 
-// loadBalancers returns the load balancers for which filter returns true.
 func (e *env) loadBalancers(ctx context.Context, filter func(LoadBalancer) bool) ([]LoadBalancer, error) {
 	all, err := e.driver.ListLoadBalancers(ctx)
 	if err != nil {
@@ -134,7 +133,6 @@ func (e *env) awaitBalancer(ctx context.Context, s *v1.Service, id, property str
 	})
 }
 
-// samePorts compares the ports of a Service with the ports of its load balancer.
 func samePorts(s *v1.Service, lb LoadBalancer) error {
 	var want []Port
 	for _, p := range s.Spec.Ports {
@@ -236,7 +234,6 @@ func checkNodes(ctx context.Context, e *env, a Machine) error {
 	return targets("omits the deleted Node", []string{a.Name}, []string{b.Name})
 }
 
-// awaitDeletion waits until the cloud no longer has the load balancer.
 func (e *env) awaitDeletion(ctx context.Context, id string) error {
 	return e.retryUntilOK(ctx, "the load balancer "+id+" is deleted", func(ctx context.Context) error {
 		found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool { return lb.ID == id })

@@ -41,10 +41,10 @@ var nodeChecks = []Check{
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
-// checkInit checks each recorded version of the Node without the taint, because pods can start on a
-// Node without the taint. Each of these versions must have the provider ID and all labels.
-// checkInit does not check the addresses, because upstream's controller first removes the taint and
-// then writes the addresses. The check node.addresses checks the addresses. See KEP-2392, "Node
+// checkInit checks the recorded versions of the Node that lack the taint, because pods can then
+// start on the Node. Each of these versions must have the provider ID and all labels. checkInit
+// does not check the addresses, because upstream's controller first removes the taint and then
+// writes the addresses. The check node.addresses checks the addresses. See KEP-2392, "Node
 // controller".
 func checkInit(ctx context.Context, e *env, m Machine) error {
 	all, _ := e.seen.versionsOf(nodeKey(m.Name))
@@ -69,7 +69,6 @@ func checkInit(ctx context.Context, e *env, m Machine) error {
 	return nil
 }
 
-// wantedLabels returns the labels that the Node of a machine must have.
 func wantedLabels(m Machine, zones bool) map[string]string {
 	wanted := map[string]string{v1.LabelInstanceTypeStable: m.Type}
 	if zones {
@@ -328,7 +327,6 @@ func checkOutage(ctx context.Context, e *env, m Machine) error {
 	return err
 }
 
-// patchNode applies a JSON merge patch to a Node.
 func (e *env) patchNode(ctx context.Context, name, patch string) error {
 	_, err := e.kube.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err

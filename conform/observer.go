@@ -66,7 +66,6 @@ func (o *observer) recordVersion(obj any, deleted bool) {
 func nodeKey(name string) string      { return "node/" + name }
 func serviceKey(s *v1.Service) string { return "service/" + s.Namespace + "/" + s.Name }
 
-// objectKey returns the key of a Node or a Service.
 func objectKey(obj any) (string, error) {
 	switch x := obj.(type) {
 	case *v1.Node:
@@ -120,7 +119,7 @@ func (o *observer) timeline(name string, begin time.Time) []string {
 	return texts
 }
 
-// describe returns a text with some fields of an object: the fields that a CCM writes.
+// describe returns a text with the fields of an object that a CCM writes.
 func describe(obj any) string {
 	switch x := obj.(type) {
 	case *v1.Node:
@@ -138,7 +137,6 @@ func describe(obj any) string {
 	return "deleted"
 }
 
-// addressesOf returns the addresses and host names in the status of a Service.
 func addressesOf(s *v1.Service) (all []string) {
 	for _, i := range s.Status.LoadBalancer.Ingress {
 		if i.IP != "" {

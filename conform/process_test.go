@@ -17,8 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// envPrograms is the name of an environment variable. The variable contains the
-// path of the folder with the programs that TestStartsPrograms starts.
+// envPrograms is the environment variable with the folder of the programs that TestStartsPrograms
+// starts.
 const envPrograms = "CONFORM_TEST_PROGRAMS"
 
 // TestStartsPrograms starts the CCM, etcd and kube-apiserver. TestProgramsEndWithProcess runs

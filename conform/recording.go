@@ -57,7 +57,6 @@ func (d withFaults) Recording(ctx context.Context, after time.Time) ([]Call, err
 	return recordingOf(ctx, d.Faults, after)
 }
 
-// recordingOf returns the recording of a driver, or ErrUnsupported.
 func recordingOf(ctx context.Context, driver any, after time.Time) ([]Call, error) {
 	if r, ok := driver.(Recorder); ok {
 		return r.Recording(ctx, after)

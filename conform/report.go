@@ -84,8 +84,8 @@ type (
 )
 
 // WriteJUnit writes the report in JUnit's XML format. The suite has one test case for each check. A
-// check with a known issue becomes a skipped test case. After a run that ended early, the suite also
-// has a failed test case with the reason.
+// check with a known issue becomes a skipped test case. After a run that ended early, the suite
+// also has a failed test case with the reason.
 func (r Report) WriteJUnit(w io.Writer) error {
 	s := junitSuite{Name: "cloudconform " + r.Provider, Tests: len(r.Results)}
 	for _, x := range r.Results {
@@ -116,7 +116,6 @@ func (r Report) WriteJUnit(w io.Writer) error {
 	return e.Encode(junitSuites{Suites: []junitSuite{s}})
 }
 
-// incompleteText returns a sentence with the reason why the run ended early.
 func (r Report) incompleteText() string { return "The run is not complete: " + r.Incomplete }
 
 // WriteMarkdown writes the report as a Markdown table. After the table, it writes the timeline of

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// TestIncompleteRunInFiles proves that the files for CI systems show that a run ended early, even if
-// no check failed.
+// TestIncompleteRunInFiles proves that the files for CI systems show that a run ended early, even
+// if no check failed.
 func TestIncompleteRunInFiles(t *testing.T) {
 	r := conform.Report{Results: []conform.Result{{ID: "node.a", Verdict: conform.Skip}}}
 	const sentence = "The run is not complete: the driver does not answer"

@@ -22,8 +22,8 @@ var routeChecks = []Check{
 		Title: "The CCM does not delete a route outside of the pod ranges of the cluster"},
 }
 
-// podRange returns the pod range with the number n. Each pod range has 16 addresses. The pod range 0
-// is at the end of the cluster's range. podRange counts from the end, because controllers that
+// podRange returns the pod range with the number n. Each pod range has 16 addresses. The pod range
+// 0 is at the end of the cluster's range. podRange counts from the end, because controllers that
 // assign pod ranges start at the beginning of the cluster's range.
 func (e *env) podRange(n int) (string, error) {
 	all, err := netip.ParsePrefix(e.caps.ClusterCIDR)
@@ -51,7 +51,6 @@ func (e *env) createRouted(ctx context.Context, n int) (Machine, Route, error) {
 	return m, r, err
 }
 
-// listRoutes returns the routes with the given destination.
 func (e *env) listRoutes(ctx context.Context, cidr string) ([]Route, error) {
 	all, err := e.driver.ListRoutes(ctx)
 	if err != nil {

@@ -41,7 +41,7 @@ type Config struct {
 	// Capabilities replaces the capabilities from the driver. If Capabilities is nil, Run reads the
 	// capabilities from the driver.
 	Capabilities *Capabilities
-	// With the level Must, Run selects only checks of this level. The default is Should, which
+	// Level is the lowest level of the checks that Run selects. The default is Should, which
 	// selects all checks.
 	Level Level
 	// Focus selects checks by ID. Skip selects checks to skip. If Focus is nil, Run selects all
@@ -57,13 +57,13 @@ type Config struct {
 	Limit time.Duration
 	// Parallel is the number of checks that run at the same time. The default is DefaultParallel.
 	Parallel int
-	// If Budgets is true, Run counts the calls that the CCM makes for some actions. Run does this
-	// after all checks.
+	// Budgets is true if Run must count the calls that the CCM makes for some actions. Run counts
+	// these calls after all checks.
 	Budgets bool
 	// AllowExisting permits a cluster that has Nodes.
 	AllowExisting bool
-	// Progress gets the result of each check. Run never calls Progress twice at the same time. Progress
-	// may be nil.
+	// Progress gets the result of each check. Run never calls Progress twice at the same time.
+	// Progress may be nil.
 	Progress func(Result)
 }
 
@@ -161,8 +161,8 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	return s.report, nil
 }
 
-// prepare reads the capabilities. If s.AllowExisting is false, it also checks that the cluster has no
-// Nodes.
+// prepare reads the capabilities. If s.AllowExisting is false, it also checks that the cluster has
+// no Nodes.
 func (s *suite) prepare(ctx context.Context) error {
 	if s.Capabilities != nil {
 		s.caps = *s.Capabilities
@@ -196,7 +196,6 @@ func (s *suite) prepare(ctx context.Context) error {
 	return nil
 }
 
-// checkKnownIssues returns an error if the field KnownIssues contains an ID without a check.
 func (c Capabilities) checkKnownIssues() error {
 	for id := range c.KnownIssues {
 		if !slices.ContainsFunc(Checks(), func(c Check) bool { return c.ID == id }) {
@@ -305,7 +304,6 @@ func (s *suite) checkAlive(ctx context.Context) error {
 	return nil
 }
 
-// reasonOf returns the reason why the context of a run ended.
 func reasonOf(ctx context.Context) string {
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return Redact(cause.Error())

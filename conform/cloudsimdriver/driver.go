@@ -16,7 +16,6 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// faultPrefix is the first part of the names of the faults that the driver creates.
 const faultPrefix = "conform-"
 
 // Driver implements conform.Driver.
@@ -117,7 +116,6 @@ func (d *Driver) ListMachines(ctx context.Context) ([]conform.Machine, error) {
 	return machines, err
 }
 
-// instance returns the instance with the given name.
 func (d *Driver) instance(ctx context.Context, name string) (cloudsim.Instance, error) {
 	all, err := d.Cloud.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	if err != nil {
@@ -167,7 +165,6 @@ func (d *Driver) DeleteMachine(ctx context.Context, name string) error {
 	return err
 }
 
-// instanceNames returns the names of all instances, by instance ID.
 func (d *Driver) instanceNames(ctx context.Context) (map[cloudsim.InstanceID]string, error) {
 	all, _, err := cloudsim.All(ctx, d.Cloud.ListInstances, cloudsim.ListOptions{})
 	names := map[cloudsim.InstanceID]string{}
@@ -222,7 +219,6 @@ func (d *Driver) DeleteLoadBalancer(ctx context.Context, id string) error {
 	return notFound(err)
 }
 
-// notFound converts the cloud's error NotFound to conform.ErrNotFound.
 func notFound(err error) error {
 	if errors.Is(err, cloudsim.NotFound) {
 		return fmt.Errorf("%w: %w", conform.ErrNotFound, err)
@@ -270,8 +266,7 @@ func (d *Driver) DeleteRoute(ctx context.Context, id string) error {
 	return notFound(err)
 }
 
-// effectOf has one key for each kind of fault that the driver can inject. The value is the effect
-// of the fault that the driver creates in the cloud.
+// effectOf maps each kind of fault that the driver can inject to its effect in the cloud.
 var effectOf = map[conform.FaultKind]cloudsim.FaultEffect{
 	conform.FaultError:        {Type: cloudsim.FaultError, Kind: "internal"},
 	conform.FaultUnauthorized: {Type: cloudsim.FaultError, Kind: "unauthenticated"},
@@ -355,7 +350,6 @@ func (d *Driver) Calls(ctx context.Context) (map[string]conform.Count, error) {
 	return all, nil
 }
 
-// maxRecording is the maximum number of calls in a recording.
 const maxRecording = 1000
 
 // Recording implements conform.Recorder. It returns the newest calls in the cloud's audit trail.

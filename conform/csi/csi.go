@@ -36,15 +36,14 @@ const (
 // Modes returns all modes.
 func Modes() []Mode { return []Mode{Sanity, LostReply, Crash} }
 
-// modeTitles maps each mode to the title of its check in the report.
 var modeTitles = map[Mode]string{
 	Sanity:    "The driver passes csi-sanity",
 	LostReply: "The driver passes csi-sanity while replies of the cloud are lost",
 	Crash:     "The driver passes csi-sanity although the run kills the driver at each call to the cloud",
 }
 
-// leakCheck is the ID of a check. This check finds volumes and snapshots that still exist
-// after csi-sanity has run in a mode.
+// leakCheck is the ID of the check that finds volumes and snapshots that remain after a run of
+// csi-sanity.
 const leakCheck = "csi.leaks"
 
 // These are the default values of Config.
@@ -135,7 +134,6 @@ func Run(ctx context.Context, c Config) (conform.Report, error) {
 	return report, nil
 }
 
-// suite is the state of one call of Run.
 type suite struct {
 	Config
 	report  *conform.Report
@@ -243,7 +241,6 @@ func (s *suite) runSanity(ctx context.Context, m Mode, fw *forwarder, path strin
 	return "", nil
 }
 
-// maxFailures is the maximum number of lines that failedTests returns.
 const maxFailures = 40
 
 // failedTests returns the lines of csi-sanity's output that name failed tests, or the end of the

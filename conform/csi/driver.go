@@ -28,8 +28,8 @@ const (
 	answer = time.Second
 )
 
-// driver is the driver's process, and a connection to its socket. The connection also works after a
-// restart of the process.
+// driver contains the process of the CSI driver and a connection to its socket. The connection also
+// works after a restart of the process.
 type driver struct {
 	process *conform.Command
 	socket  string // path of the socket
@@ -60,7 +60,6 @@ func (d *driver) dial(ctx context.Context, _ string) (net.Conn, error) {
 	}
 }
 
-// close kills the driver's process and closes the connection.
 func (d *driver) close() error { return errors.Join(d.process.Kill(), d.conn.Close()) }
 
 // startProcess starts the process. It returns when the driver answers.
@@ -76,8 +75,8 @@ func (d *driver) startProcess(ctx context.Context) error {
 	return err
 }
 
-// name returns the driver's name. It waits until the driver answers, and returns an error if the process
-// ends.
+// name returns the driver's name. It waits until the driver answers, and returns an error if the
+// process ends.
 func (d *driver) name(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
@@ -95,8 +94,6 @@ func (d *driver) name(ctx context.Context) (string, error) {
 	}
 }
 
-// ask returns the driver's name. It returns an error if the driver does not answer within one
-// second (the constant named answer).
 func (d *driver) ask(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()

@@ -65,7 +65,6 @@ func (f *faultSelector) end(ctx context.Context) (hit bool, err error) {
 	return f.hit, f.err
 }
 
-// choose returns the fault for a call to the cloud.
 func (f *faultSelector) choose(name string, writes bool) conform.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +104,6 @@ func (f *faultSelector) killDriver() {
 	f.err = errors.Join(f.err, err)
 }
 
-// disturbedCalls returns the number of disturbed calls.
 func (f *faultSelector) disturbedCalls() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -87,7 +87,6 @@ func (f *forwarder) handle(_ any, stream grpc.ServerStream) error {
 	return stream.SendMsg(&out)
 }
 
-// invoke forwards an RPC once.
 func (f *forwarder) invoke(ctx context.Context, method string, in []byte) (out []byte, err error) {
 	err = f.driver.conn.Invoke(ctx, method, &in, &out, grpc.ForceCodecV2(rawCodec{}))
 	return out, err
@@ -143,7 +142,6 @@ func isTransient(err error) bool {
 	return slices.Contains([]codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded}, status.Code(err))
 }
 
-// callCount returns the number of all calls to the cloud.
 func (f *forwarder) callCount(ctx context.Context) (n int) {
 	all, _ := f.proxy.Calls(ctx) // the proxy in this process always answers
 	for _, c := range all {
@@ -152,14 +150,12 @@ func (f *forwarder) callCount(ctx context.Context) (n int) {
 	return n
 }
 
-// add increases f.made by the number of calls during one RPC.
 func (f *forwarder) add(calls int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.made += calls
 }
 
-// countSuccess counts a successful RPC and its calls to the cloud.
 func (f *forwarder) countSuccess(name string, calls int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +173,6 @@ func (f *forwarder) fail(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// fatalError returns the reason why the run cannot continue, or nil.
 func (f *forwarder) fatalError() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

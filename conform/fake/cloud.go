@@ -231,8 +231,6 @@ func (c *Cloud) countCall(ctx context.Context, name string, write bool, fn func(
 	return fn()
 }
 
-// findMachine returns a machine for which isWanted returns true. The cloud counts each use of
-// findMachine as a call that the CCM makes.
 func (c *Cloud) findMachine(ctx context.Context, isWanted func(conform.Machine) bool) (m conform.Machine, found bool, err error) {
 	err = c.countCall(ctx, "machines.get", false, func() error {
 		c.mu.Lock()
@@ -247,15 +245,12 @@ func (c *Cloud) findMachine(ctx context.Context, isWanted func(conform.Machine) 
 	return m, found, err
 }
 
-// emptyList reports whether lists of machines are empty because of the fault.
 func (c *Cloud) emptyList() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.fault.Kind == conform.FaultEmptyList
 }
 
-// loadBalancer returns the load balancer with the given name. The cloud counts the use of
-// loadBalancer as a call of the CCM.
 func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadBalancer, found bool, err error) {
 	err = c.countCall(ctx, "loadBalancers.get", false, func() error {
 		c.mu.Lock()
@@ -268,8 +263,7 @@ func (c *Cloud) loadBalancer(ctx context.Context, name string) (lb conform.LoadB
 
 // putLoadBalancer creates the load balancer with the given name. If lb has an ID, putLoadBalancer
 // replaces the existing load balancer. In the addresses of a new load balancer, putLoadBalancer
-// replaces * by a number. The cloud counts each use of putLoadBalancer as a call that the CCM
-// makes to the cloud.
+// replaces * by a number.
 func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.LoadBalancer) (conform.LoadBalancer, error) {
 	err := c.countCall(ctx, "loadBalancers.put", true, func() error {
 		c.mu.Lock()
@@ -291,8 +285,6 @@ func (c *Cloud) putLoadBalancer(ctx context.Context, name string, lb conform.Loa
 	return lb, err
 }
 
-// removeLoadBalancer deletes the load balancer with the given name. The cloud counts the use of
-// removeLoadBalancer as a call of the CCM.
 func (c *Cloud) removeLoadBalancer(ctx context.Context, name string) error {
 	return c.countCall(ctx, "loadBalancers.delete", true, func() error {
 		c.mu.Lock()

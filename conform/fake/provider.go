@@ -120,7 +120,6 @@ func (p *provider) Routes() (cloudprovider.Routes, bool)                        
 func (p *provider) ProviderName() string                                              { return Name }
 func (p *provider) HasClusterID() bool                                                { return true }
 
-// find returns the machine of a Node.
 func (p *provider) find(ctx context.Context, n *v1.Node) (conform.Machine, bool, error) {
 	return p.cloud.findMachine(ctx, func(m conform.Machine) bool {
 		if n.Spec.ProviderID == "" || p.bug == LookupByName {
@@ -221,7 +220,6 @@ func (p *provider) sharer(s *v1.Service) bool {
 	return len(p.shared[s.UID]) > 0
 }
 
-// statusOf returns the status of a Service with the load balancer lb.
 func (p *provider) statusOf(s *v1.Service, lb conform.LoadBalancer) *v1.LoadBalancerStatus {
 	status := &v1.LoadBalancerStatus{}
 	mode := v1.LoadBalancerIPModeVIP

@@ -33,8 +33,8 @@ type Driver struct {
 
 var _ conform.Driver = (*Driver)(nil)
 
-// Capabilities implements conform.Driver. Load balancers of Hetzner Cloud forward no UDP, and have no
-// source ranges.
+// Capabilities implements conform.Driver. Load balancers of Hetzner Cloud forward no UDP, and have
+// no source ranges.
 func (d *Driver) Capabilities(context.Context) (conform.Capabilities, error) {
 	return conform.Capabilities{
 		Provider: "hcloud", ProviderIDPrefix: "hcloud://", Zones: true, Shutdown: true, LoadBalancers: true,
@@ -42,7 +42,6 @@ func (d *Driver) Capabilities(context.Context) (conform.Capabilities, error) {
 	}, nil
 }
 
-// network returns the network of the CCM.
 func (d *Driver) network(ctx context.Context) (*hcloud.Network, error) {
 	if d.Network == "" {
 		return nil, fmt.Errorf("the driver has no network: %w", conform.ErrUnsupported)
@@ -69,7 +68,6 @@ func (d *Driver) serverType(ctx context.Context, name string) (*hcloud.ServerTyp
 	return nil, fmt.Errorf("server type %q: %w", name, conform.ErrNotFound)
 }
 
-// image returns the image for a new server of the type t.
 func (d *Driver) image(ctx context.Context, t *hcloud.ServerType) (*hcloud.Image, error) {
 	all, err := d.Client.Image.AllWithOpts(ctx, hcloud.ImageListOpts{
 		Name: d.Image, Type: []hcloud.ImageType{hcloud.ImageTypeSystem}, Architecture: []hcloud.Architecture{t.Architecture},
@@ -131,7 +129,6 @@ func (d *Driver) machine(s *hcloud.Server) conform.Machine {
 	return m
 }
 
-// server returns the server with the given name.
 func (d *Driver) server(ctx context.Context, name string) (*hcloud.Server, error) {
 	s, _, err := d.Client.Server.GetByName(ctx, name)
 	if err == nil && s == nil {
@@ -179,7 +176,6 @@ func (d *Driver) wait(ctx context.Context) func(*hcloud.Action, *hcloud.Response
 	}
 }
 
-// notFound converts Hetzner's error not_found to conform.ErrNotFound.
 func notFound(err error) error {
 	if hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
 		return fmt.Errorf("%w: %w", conform.ErrNotFound, err)
@@ -212,7 +208,6 @@ func (d *Driver) DeleteMachine(ctx context.Context, name string) error {
 	return err
 }
 
-// serverNames returns the names of all servers, by server ID.
 func (d *Driver) serverNames(ctx context.Context) (map[int64]string, error) {
 	all, err := d.Client.Server.All(ctx)
 	names := map[int64]string{}
@@ -268,7 +263,8 @@ func (d *Driver) DeleteLoadBalancer(ctx context.Context, id string) error {
 	return notFound(err)
 }
 
-// ListRoutes implements conform.Network. The ID of a route contains its destination and its gateway.
+// ListRoutes implements conform.Network. The ID of a route contains its destination and its
+// gateway.
 func (d *Driver) ListRoutes(ctx context.Context) ([]conform.Route, error) {
 	n, err := d.network(ctx)
 	if err != nil {

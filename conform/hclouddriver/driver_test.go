@@ -29,7 +29,6 @@ type world struct {
 	endpoint, token string
 }
 
-// start runs a cloud until the test ends.
 func start(t *testing.T) *world {
 	t.Helper()
 	cloud := cloudtest.Start(t)
@@ -74,7 +73,6 @@ func (w *world) balancer(t *testing.T, name string) {
 	}
 }
 
-// TestMachines creates, stops, lists and deletes a machine.
 func TestMachines(t *testing.T) {
 	d, ctx := start(t), t.Context()
 	m, err := d.CreateMachine(ctx, conform.Machine{Name: "a", Run: "run-1"})
@@ -110,7 +108,6 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// TestRoutes proves that the driver creates, lists and deletes routes.
 func TestRoutes(t *testing.T) {
 	d, ctx := start(t), t.Context()
 	if _, err := d.CreateMachine(ctx, conform.Machine{Name: "a", Run: "run-1"}); err != nil {
@@ -164,8 +161,8 @@ func TestLoadBalancers(t *testing.T) {
 	}
 }
 
-// TestExampleDriver proves that the driver of docs/howto/test-your-provider.md gives the same answers
-// as the driver in Go.
+// TestExampleDriver proves that the driver of docs/howto/test-your-provider.md gives the same
+// answers as the driver in Go.
 func TestExampleDriver(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

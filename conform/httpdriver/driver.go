@@ -84,7 +84,6 @@ func (d *driver) sendCall(ctx context.Context, method, path string, input, outpu
 	return nil
 }
 
-// failure returns the error for an answer with an error status.
 func failure(call string, status int, raw []byte) error {
 	var p problem
 	if json.Unmarshal(raw, &p) != nil || p.Error == "" {
@@ -99,7 +98,6 @@ func failure(call string, status int, raw []byte) error {
 	return fmt.Errorf("%s: status %d: %s", call, status, p.Error)
 }
 
-// getAnswer calls a path with GET and returns the answer.
 func getAnswer[T any](ctx context.Context, d *driver, path string) (out T, err error) {
 	err = d.sendCall(ctx, http.MethodGet, path, nil, &out)
 	return out, err

@@ -88,7 +88,6 @@ func TestSameAnswers(t *testing.T) {
 	}
 }
 
-// withoutRoutes is a driver without routes.
 type withoutRoutes struct{ *fake.Cloud }
 
 func (withoutRoutes) ListRoutes(context.Context) ([]conform.Route, error) {
@@ -117,7 +116,6 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestUnknownField proves that the handler refuses a body with an unknown field.
 func TestUnknownField(t *testing.T) {
 	w := httptest.NewRecorder()
 	httpdriver.Handler(fake.NewCloud()).ServeHTTP(w, httptest.NewRequest("POST", "/machines", strings.NewReader(`{"nam":"a"}`)))

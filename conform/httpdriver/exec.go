@@ -83,8 +83,8 @@ func (p program) RoundTrip(r *http.Request) (*http.Response, error) {
 // limit.
 type limitedBuffer struct{ kept bytes.Buffer }
 
-// Write implements io.Writer. It discards bytes beyond the limit without an error, so that the program
-// can continue.
+// Write implements io.Writer. It discards bytes beyond the limit without an error, so that the
+// program can continue.
 func (l *limitedBuffer) Write(b []byte) (int, error) {
 	l.kept.Write(b[:min(len(b), maxBody+1-l.kept.Len())])
 	return len(b), nil

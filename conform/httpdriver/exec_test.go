@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestLimitedBuffer copies a long output to a limitedBuffer, as os/exec does. The buffer accepts all
-// bytes, but does not keep the bytes beyond the limit.
+// TestLimitedBuffer copies a long output to a limitedBuffer, as os/exec does. The buffer accepts
+// all bytes, but does not keep the bytes beyond the limit.
 func TestLimitedBuffer(t *testing.T) {
 	const long = maxBody + 1000
 	var l limitedBuffer

@@ -30,13 +30,12 @@ func Handler(d conform.Driver) http.Handler {
 }
 
 // FaultHandler serves only the paths for faults, for counted calls and for the recording. A driver
-// controls a recording proxy with these paths.
+// uses these paths to control a recording proxy.
 func FaultHandler(f conform.Faults) http.Handler { return newMux(f) }
 
 // mux is an http.ServeMux whose handlers return errors.
 type mux struct{ *http.ServeMux }
 
-// newMux returns a mux with the paths of FaultHandler.
 func newMux(f conform.Faults) mux {
 	m := mux{http.NewServeMux()}
 	m.serve("PUT /fault", func(r *http.Request) (any, error) {
@@ -88,7 +87,6 @@ func withBody[In, Out any](r *http.Request, call func(context.Context, In) (Out,
 	return call(r.Context(), in)
 }
 
-// answer writes the result of a call.
 func answer(w http.ResponseWriter, out any, err error) {
 	status := http.StatusOK
 	switch {

@@ -133,8 +133,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(seen, r.WithContext(ctx))
 }
 
-// wait returns after the duration d. It returns earlier if ctx ends, or if another fault replaces
-// the present fault (replaceFault then closes the channel).
+// wait returns after the duration d. It returns earlier if ctx ends, or if replaceFault closes the
+// channel replaced.
 func wait(ctx context.Context, d time.Duration, replaced <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -145,7 +145,6 @@ func wait(ctx context.Context, d time.Duration, replaced <-chan struct{}) {
 	}
 }
 
-// statusWriter is an http.ResponseWriter that stores the status of the answer.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -171,7 +170,6 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"code": code, "message": message}})
 }
 
-// modifyAnswer changes the answer of the cloud as the fault requires.
 func modifyAnswer(resp *http.Response) error {
 	switch resp.Request.Context().Value(contextKey{}) {
 	case conform.FaultLoseReply:
@@ -260,8 +258,7 @@ func (p *Proxy) recordCall(name string, writes bool, r *http.Request, body []byt
 }
 
 // end completes the record of a call. If the fault loses the reply, end also calls the function
-// onLost that the caller passed to Intercept. The proxy closes the connection to its caller only
-// after end has returned.
+// onLost of Intercept. The proxy closes the connection to its client only after end has returned.
 func (p *Proxy) end(call *conform.Call, status int, f conform.Fault) {
 	if lost := p.completeRecord(call, status, f); lost != nil && f.Kind == conform.FaultLoseReply {
 		lost()
@@ -284,7 +281,7 @@ func (p *Proxy) completeRecord(call *conform.Call, status int, f conform.Fault) 
 // SetFault has no effect. The proxy passes two values to chooseFault: the name of the call, and
 // true if the call changes the cloud. chooseFault must not call the proxy. If chooseFault returns
 // FaultLoseReply, the proxy calls onLost after the answer of the cloud. The proxy also calls onLost
-// if the cloud does not answer. The caller of the proxy waits until onLost returns.
+// if the cloud does not answer. The client of the proxy waits until onLost returns.
 func (p *Proxy) Intercept(chooseFault func(name string, writes bool) conform.Fault, onLost func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

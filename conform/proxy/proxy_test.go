@@ -55,7 +55,6 @@ func start(t *testing.T) *api {
 	return a
 }
 
-// call sends a request through the proxy. It returns the answer, with its body as a text.
 func (a *api) call(t *testing.T, method, path, body string) (*http.Response, string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -223,7 +222,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestRecordingHasNoSecret proves that a recording contains no token from a header, a query or a body.
+// TestRecordingHasNoSecret proves that a recording contains no token from a header, a query or a
+// body.
 func TestRecordingHasNoSecret(t *testing.T) {
 	a := start(t)
 	for path, body := range map[string]string{
@@ -303,8 +303,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestErrors proves that the proxy refuses wrong inputs, and that it answers with an error if the API
-// does not answer.
+// TestErrors proves that the proxy refuses wrong inputs, and that it answers with an error if the
+// API does not answer.
 func TestErrors(t *testing.T) {
 	for _, at := range []string{"", "api.example.com", "ftp://a", "http://user:secret@a", "http://a?b=c"} {
 		if _, err := proxy.New(at); err == nil || strings.Contains(err.Error(), "secret") {
