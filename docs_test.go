@@ -17,7 +17,6 @@ import (
 // notOnGitHub matches the characters that GitHub removes from the anchor of a heading.
 var notOnGitHub = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 
-// document has the links of a page and the anchors of its headings.
 type document struct {
 	links   []string
 	anchors map[string]bool

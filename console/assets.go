@@ -25,7 +25,6 @@ var embedded embed.FS
 const contentPolicy = "default-src 'none'; script-src 'self' 'sha256-GHgfyKVAd4pV/vcQK/4iGcpALDUOIZ+5zgVSUuFKKBg='; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// setHeaders sets the headers that protect the pages of the console.
 func setHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", contentPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -35,7 +34,6 @@ func setHeaders(h http.Header) {
 	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
 }
 
-// asset is an embedded file.
 type asset struct {
 	contentType, etag string
 	plain, zipped     []byte

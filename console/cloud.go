@@ -11,8 +11,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/informer"
 )
 
-// watchedKinds contains each kind that the hub watches, and the path of the list of this
-// kind.
 var watchedKinds = []struct {
 	kind cloudsim.ResourceKind
 	path string

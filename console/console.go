@@ -16,10 +16,10 @@ type Config struct {
 	// Cloud is a client whose token may read all projects. The hub, which watches the cloud for all
 	// viewers, uses this client.
 	Cloud *client.Client
-	// Cluster watches a cluster until ctx ends, and calls the functions of sink for each change. The
-	// hub calls Cluster when the first viewer connects. If no viewer is connected for some time, ctx
-	// ends, and the hub calls Cluster again for the next viewer. If Cluster is nil, the console shows
-	// only the cloud.
+	// Cluster watches a cluster until ctx ends, and calls the functions of sink for each change.
+	// The hub calls Cluster when the first viewer connects. If no viewer is connected for some
+	// time, ctx ends, and the hub calls Cluster again for the next viewer. If Cluster is nil, the
+	// console shows only the cloud.
 	Cluster func(ctx context.Context, sink Sink)
 	// Logs returns the logs. Only viewers that may read all projects can read the logs. If Logs is
 	// nil, the console shows no logs.
@@ -123,8 +123,9 @@ func accessOf(me cloudsim.Identity) access {
 	return a
 }
 
-// canSee reports whether a viewer may see an object of the given kind in the given project. Every
-// viewer may see objects without a project, such as the objects of the cluster.
+// canSee reports whether a viewer may see an object of the given kind in the given project. Faults
+// and holds need their own rights. Every viewer may see all other objects without a project, such
+// as the objects of the cluster.
 func (a access) canSee(kind string, project cloudsim.ProjectID) bool {
 	switch cloudsim.ResourceKind(kind) {
 	case cloudsim.KindFault:

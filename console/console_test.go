@@ -27,7 +27,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// start serves a console of the cloud until the test ends.
 func start(t *testing.T, cloud *client.Client, cluster func(context.Context, console.Sink)) string {
 	t.Helper()
 	return startConfig(t, cloud, console.Config{Cluster: cluster})
@@ -168,7 +167,6 @@ func (v *viewer) has(kind, part string) bool {
 	return false
 }
 
-// ruleIDs returns the ids of the rules that found the current differences.
 func (v *viewer) ruleIDs() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -501,7 +499,6 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// take returns the numbers of requests since the previous call of take.
 func (c *counter) take() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

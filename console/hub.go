@@ -126,7 +126,6 @@ func (h *hub) emptyScene() scene {
 	return s
 }
 
-// run watches the cloud and the cluster while there are viewers, until ctx ends.
 func (h *hub) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if h.hasViewers() {
@@ -141,7 +140,6 @@ func (h *hub) run(ctx context.Context) error {
 	return nil
 }
 
-// hasViewers reports whether there are viewers.
 func (h *hub) hasViewers() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,7 +221,6 @@ func (h *hub) put(k key, project cloudsim.ProjectID, object any) {
 	h.requestFrame()
 }
 
-// remove removes an object that put has added.
 func (h *hub) remove(k key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 )
 
-// TestLinkOfClientOnSocket proves that a client that calls the cloud over a Unix socket can request a
-// link from a console at another URL.
+// TestLinkOfClientOnSocket proves that a client that calls the cloud over a Unix socket can request
+// a link from a console at another URL.
 func TestLinkOfClientOnSocket(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t, cloudtest.OnSocket())

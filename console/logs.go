@@ -42,7 +42,6 @@ func (c *Console) mayReadLogs(w http.ResponseWriter, r *http.Request) bool {
 	return ok && a.logs
 }
 
-// serveLogs answers with the list of logs.
 func (c *Console) serveLogs(w http.ResponseWriter, r *http.Request) {
 	if !c.mayReadLogs(w, r) {
 		return

@@ -15,7 +15,6 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 )
 
-// getAnswer calls the console and decodes the answer.
 func getAnswer[T any](t *testing.T, url, secret string) (status int, answer T) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)

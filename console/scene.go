@@ -65,8 +65,8 @@ type frame struct {
 	encoded map[encoding][]byte
 }
 
-// The console encodes a frame as a line. The line depends on the rights of the viewer, and can be
-// compressed. encoding identifies one variant of the line.
+// encoding identifies one variant of the line of a frame. The line depends on the rights of the
+// viewer, and can be compressed.
 type encoding struct {
 	access access
 	zip    bool
@@ -91,7 +91,6 @@ func deflate(text []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// encodeFor returns f as a line of the stream, in the encoding e.
 func (f *frame) encodeFor(e encoding) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +108,6 @@ func (f *frame) encodeFor(e encoding) ([]byte, error) {
 	return line, nil
 }
 
-// marshalFor returns the line that contains f, for viewers with the given access.
 func (f *frame) marshalFor(a access) ([]byte, error) {
 	l := line{head: f.head, Put: map[string][]json.RawMessage{}, Delete: map[string][]string{}}
 	l.Logs = l.Logs && a.logs

@@ -61,7 +61,7 @@ type pending struct {
 	until   time.Time
 }
 
-// add returns a new code for the session.
+// add returns a new code for the session. It returns an error if there are too many unused codes.
 func (c *codeStore) add(s Session, now time.Time) (string, error) {
 	raw := make([]byte, 16)
 	if _, err := rand.Read(raw); err != nil {

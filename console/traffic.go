@@ -136,7 +136,6 @@ func traffic(lb cloudsim.LoadBalancerTraffic, before, now counters, took time.Du
 // restart of the data plane, growth returns 0.
 func growth(oldCount, newCount uint64) uint64 { return max(newCount, oldCount) - oldCount }
 
-// rate returns n per second, rounded to tenths.
 func rate(n uint64, took time.Duration) float64 {
 	if took <= 0 {
 		return 0

@@ -97,7 +97,6 @@ func TestTraffic(t *testing.T) {
 	})
 }
 
-// trafficIn returns the Traffic objects in the lines that the console streamed.
 func trafficIn(t *testing.T, lines string) (all []console.Traffic) {
 	t.Helper()
 	for raw := range strings.Lines(lines) {

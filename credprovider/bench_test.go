@@ -36,8 +36,6 @@ func buildProgram(b *testing.B, args ...string) string {
 	return all[0]
 }
 
-// shape is a program of the benchmark, with its arguments, its input, its
-// expected result and the measured times.
 type shape struct {
 	name, path, stdin string
 	args              []string

@@ -120,8 +120,6 @@ func (c Config) cloudHTTP() (*http.Client, error) {
 	}, nil
 }
 
-// nodeToken gets the token of this instance's service account from the metadata
-// service.
 func (c Config) nodeToken(ctx context.Context) (string, error) {
 	m := client.NewMetadata(c.MetadataURL)
 	defer m.Close()

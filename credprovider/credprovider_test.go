@@ -162,7 +162,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The error for too many blanks does not say that standard input is empty.
+// If standard input has too many blanks, the error states that the request is too large.
 func TestBlanks(t *testing.T) {
 	_, cfg := node(t)
 	_, err := run(t, cfg, strings.NewReader(strings.Repeat(" ", 2<<20)))
@@ -280,8 +280,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// unusedURL returns a URL with a free port of this machine. No server listens on this
-// port.
+// unusedURL returns a URL of this machine with a port on which no server listens.
 func unusedURL(t *testing.T) string {
 	t.Helper()
 	ports, err := freeport.Choose(1)
@@ -291,7 +290,6 @@ func unusedURL(t *testing.T) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 }
 
-// If the cloud does not answer, the error code is E_CLOUD.
 func TestCloudWithoutAnswer(t *testing.T) {
 	_, cfg := node(t)
 	cfg.CloudURL = unusedURL(t)

@@ -45,7 +45,6 @@ func program(tb testing.TB) string {
 	return path
 }
 
-// writeConfig writes a configuration to a file and returns its path.
 func writeConfig(tb testing.TB, cfg credprovider.Config) string {
 	tb.Helper()
 	raw, err := json.Marshal(cfg)
@@ -59,7 +58,6 @@ func writeConfig(tb testing.TB, cfg credprovider.Config) string {
 	return path
 }
 
-// runResult is the result of a run of the program.
 type runResult struct {
 	code           int
 	stdout, stderr string
@@ -111,7 +109,6 @@ func (e runResult) checkFailed(t *testing.T, codes ...credprovider.Code) {
 // secrets in the output.
 const sentinel = "s3nt1nel"
 
-// endlessReader is a reader that returns blanks without end.
 type endlessReader struct{}
 
 func (endlessReader) Read(p []byte) (int, error) {

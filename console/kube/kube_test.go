@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 )
 
-// TestStateAfterObjects proves that the console first gets all objects of the first list. After
-// that, the watch of the cluster reports that it works.
+// TestStateAfterObjects proves that Run reports a working watch only after the console has all
+// objects of the first list.
 func TestStateAfterObjects(t *testing.T) {
 	const nodes = 150
 	var items []string

@@ -202,7 +202,6 @@ func warnPattern(m string) string {
 	return ""
 }
 
-// split divides an image name or a pattern into host[:port] and path.
 func split(s string) (host, rest string) {
 	host, rest, _ = strings.Cut(s, "/")
 	return host, rest

@@ -1,6 +1,6 @@
-// The typecheck command checks the types of packages, with all their dependencies, for
-// other systems and architectures. A compiler does the same check, but it also generates
-// code, which takes minutes.
+// Command typecheck checks the types of packages, with all their dependencies, for other systems
+// and architectures. A compiler does the same check, but it also generates code, which takes
+// minutes.
 //
 //	typecheck windows/amd64,darwin/arm64 ./cmd/allinone
 package main

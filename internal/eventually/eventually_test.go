@@ -10,7 +10,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// recorder is a T that records its failure.
 type recorder struct{ failure string }
 
 func (r *recorder) Fatalf(format string, args ...any) { r.failure = fmt.Sprintf(format, args...) }

@@ -27,8 +27,8 @@ const maxPorts = 1000
 // error, because the range probably has too few free ports.
 const maxTries = 3 * maxPorts
 
-// reservations holds the reservations of this process. A reservation is an abstract
-// Unix socket (unix(7)), so it is valid only in this network namespace.
+// reservations contains an abstract Unix socket (unix(7)) for each port that this process has
+// reserved. A reservation is valid only in this network namespace.
 var (
 	mu           sync.Mutex
 	reservations []net.Listener

@@ -201,9 +201,9 @@ func (d *Loop) setLapse(lapses bool) error {
 	return nil
 }
 
-// Fence moves the start of the device to this offset in the file. No file reaches this offset, so
-// the device has no sector. A kernel before Linux 6.6 can send a write to a device without sectors.
-// Because of this offset, such a write fails.
+// fencedOffset is the offset in the file to which Fence moves the start of the device. No file
+// reaches this offset, so the device has no sector. A kernel before Linux 6.6 can send a write to a
+// device without sectors. Because of this offset, the write fails.
 const fencedOffset = math.MaxInt64 &^ 4095
 
 // Fence prevents all access to the file through the device, and closes the device. It does this

@@ -25,7 +25,6 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// newDevice creates a file with the given size, and returns a loop device for this file.
 func newDevice(t *testing.T, size int64) (l *Loop, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "disk-000001.img")

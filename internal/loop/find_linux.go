@@ -138,8 +138,8 @@ func label(path, node string) (name [unix.LO_NAME_SIZE]byte) {
 	return name
 }
 
-// The name of a loop device can contain the name of a node, after a zero byte. ownerOf returns the
-// name of this node, or "".
+// ownerOf returns the name of the node that owns the device, or "". A device's name contains this
+// name after a zero byte (see label).
 func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
 	_, rest, _ := bytes.Cut(name[:], []byte{0})
 	return unix.ByteSliceToString(rest)

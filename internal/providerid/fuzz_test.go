@@ -6,7 +6,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// FuzzParse proves that String returns the text that Parse accepted.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"", "cloudsim://sim-1/sim-1a/i-000001", "cloudsim:////", "aws:///us-east-1a/i-0abc", "cloudsim://a/b/c/d"} {
 		f.Add(s)

@@ -22,8 +22,8 @@ func (id ID) String() string {
 	return Scheme + "://" + id.Region + "/" + id.Zone + "/" + id.Instance
 }
 
-// Foreign is the error for an id of another provider. For a node with such an id,
-// the caller must not conclude that the instance is absent.
+// Foreign is the error for an id of another provider. From this error, the caller must not conclude
+// that the instance is absent.
 type Foreign struct{ ProviderID string }
 
 func (f Foreign) Error() string {

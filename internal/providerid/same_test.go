@@ -6,9 +6,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// A Node belongs to an instance if the Node has the instance's own provider id,
-// or the id that another provider's cloud controller manager writes for this
-// instance.
 func TestSame(t *testing.T) {
 	const own = "cloudsim://sim-1/sim-1a/i-00002a"
 	for node, want := range map[string]bool{

@@ -70,7 +70,6 @@ func TestOneWorkerPerName(t *testing.T) {
 	})
 }
 
-// Drain returns only after the running calls of workFn have returned.
 func TestDrainWaitsForWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, time.Second)

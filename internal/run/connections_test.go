@@ -54,8 +54,6 @@ func start(t *testing.T, secure bool, limits run.Limits) string {
 	return address
 }
 
-// serverTLS returns a TLS configuration with a self-signed certificate. The clients of these tests
-// accept this certificate.
 func serverTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	srv := httptest.NewTLSServer(nil)

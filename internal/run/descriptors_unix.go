@@ -13,5 +13,4 @@ func Descriptors() int {
 	return int(min(limit.Cur, 1<<20)) // an unlimited value does not fit into an int
 }
 
-// setMode sets the permissions of an open file.
 func setMode(fd uintptr, mode uint32) error { return syscall.Fchmod(int(fd), mode) }

@@ -19,9 +19,8 @@ type Limits struct {
 	// connection exceeds this limit, the server closes the unauthenticated connection that has
 	// been idle longest. The default is 512, but at most half of Connections.
 	Anonymous int
-	// AnonymousFor is the maximum idle time of a connection without an
-	// authenticated request. It is also the maximum duration of each request on
-	// such a connection. The default is 25 s.
+	// AnonymousFor is the maximum idle time of a connection without an authenticated request. It is
+	// also the maximum duration of each request on this connection. The default is 25 s.
 	AnonymousFor time.Duration
 	// Body limits the time for the arrival of a request's body. A handler can set
 	// another read deadline. The default is 10 s.

@@ -48,7 +48,6 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// HTTP returns the error if the server cannot serve.
 func TestHTTPWithoutItsListener(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/shell"
 )
 
-// TestWord proves that a shell reads the result of Word as the original text.
 func TestWord(t *testing.T) {
 	for _, s := range []string{"", "plain-1.txt", "/a/b:c", "~/a", "it's", `a "b" $(false) \ *`, "two\nlines", "-x"} {
 		out, err := exec.Command("sh", "-c", "printf -- %s "+shell.Word(s)).CombinedOutput()

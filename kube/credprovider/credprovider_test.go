@@ -36,7 +36,7 @@ const (
 	audience = "registry.cloudsim"
 )
 
-// cloud is a cloud that a test controls with bin/allinone, as a user does.
+// cloud is a simulated cloud. A test controls it with bin/allinone, as a user does.
 type cloud struct {
 	t   *testing.T
 	bin string
@@ -183,13 +183,10 @@ func lookup(account, image string) []credentialprovider.TrackedAuthConfig {
 	return found
 }
 
-// TestTheKubeletTakesTheAnswers proves that the kubelet accepts every answer.
-// The constant optIn is an annotation of service accounts. If the service
-// account of the pod does not have this annotation, the kubelet pulls the image
-// with the identity of the node. If the account has the annotation and the
-// cloud trusts the account, the kubelet pulls the image with the identity of
-// the account. If the account has the annotation but the cloud does not trust
-// the account, the kubelet gets no credentials.
+// TestTheKubeletTakesTheAnswers proves that the kubelet accepts every answer. If the pod's service
+// account does not have the annotation optIn, the kubelet pulls the image with the identity of the
+// node. With the annotation, the kubelet uses the identity of the service account if the cloud
+// trusts this account. If the cloud does not trust the account, the kubelet gets no credentials.
 func TestTheKubeletTakesTheAnswers(t *testing.T) {
 	c := start(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -1,7 +1,6 @@
-// Command dns is CoreDNS with only the plugins that the DNS of a cluster needs.
-// The binary size and the build time of this command are a third of the values
-// of stock CoreDNS. The plugins run in the order of the list Directives, which
-// is the order of upstream.
+// Command dns is CoreDNS with only the plugins that the DNS of a cluster needs. Its binary size and
+// its build time are a third of the values of stock CoreDNS. The plugins run in the order of the
+// list Directives, which is the order of upstream.
 package main
 
 import (

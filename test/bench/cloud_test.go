@@ -33,7 +33,6 @@ func binaryPath(b *testing.B, name string) string {
 	return path
 }
 
-// startProgram starts a program in the background and returns a function that kills it.
 func startProgram(b *testing.B, path string, args ...string) (pid int, stop func()) {
 	b.Helper()
 	cmd := exec.Command(path, args...)

@@ -37,8 +37,8 @@ backend targets
 // targetPort is the port at which the instances of these benchmarks listen.
 const targetPort = 30080
 
-// These are the limits of BenchmarkHAProxy. Each limit is a ratio of the load balancer's figure to
-// HAProxy's figure.
+// Limits of BenchmarkHAProxy. Each limit is a ratio of the load balancer's figure to HAProxy's
+// figure.
 const (
 	minThroughput  = 1.0  // ratio of bytes per second
 	minConnections = 0.85 // ratio of connections per second
@@ -153,7 +153,6 @@ func benchHAProxy(b *testing.B, path, target string) (address string) {
 	return address
 }
 
-// awaitAnswer waits until connections to an address get an answer.
 func awaitAnswer(b *testing.B, address string) {
 	b.Helper()
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {

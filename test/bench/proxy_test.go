@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 )
 
-// These are the limits of BenchmarkNetworkProxy. Each limit except minStalled is a ratio of this
-// project's figure to the figure of upstream's proxy. Decision 0055 contains the measured ratios.
+// Limits of BenchmarkNetworkProxy. Each limit except minStalled is a ratio of this project's figure
+// to the figure of upstream's proxy. Decision 0055 contains the measured ratios.
 const (
 	minFromTarget = 2.3  // throughput of 16 connections from the target
 	minToTarget   = 1.6  // throughput of 16 connections toward the target

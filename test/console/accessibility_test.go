@@ -83,7 +83,6 @@ func (p *page) checkAccessibility(view string) {
 	look("light", 1440, 1)
 }
 
-// axe checks the current view with axe-core.
 func (p *page) axe(view string) {
 	p.t.Helper()
 	p.eval("(typeof axe === 'undefined' && (() => {" + axe + "\n})(), 0)")
@@ -94,7 +93,6 @@ func (p *page) axe(view string) {
 	}
 }
 
-// sendKeys sends keys to the element with the focus.
 func (p *page) sendKeys(keys string) {
 	p.t.Helper()
 	p.do(chromedp.KeyEvent(keys))
@@ -117,7 +115,8 @@ func (p *page) checkFocus() {
 	}
 }
 
-// tab presses the Tab key until the focus is on an element whose label begins with the given text.
+// tab presses the Tab key until the element with the focus has a label that begins with the given
+// text.
 func (p *page) tab(label string) {
 	p.t.Helper()
 	p.tabTo(focus + ".startsWith(" + quote(label) + ")")

@@ -187,7 +187,6 @@ func (c *cloud) changeLabels(ctx context.Context, rate, instances int) int64 {
 	return done.Load()
 }
 
-// change sends a PUT request.
 func change(ctx context.Context, hc *http.Client, url, secret, body string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(body))
 	if err != nil {

@@ -29,8 +29,7 @@ import (
 //go:embed testdata/axe.min.js
 var axe string
 
-// timeout is the time limit of each wait for a condition. If the condition is not true within this
-// time, the test fails.
+// timeout is the time limit of each wait for a condition.
 const timeout = time.Minute
 
 // slack multiplies the time limits that these tests set for the console. The environment variable
@@ -45,7 +44,6 @@ func TestMain(m *testing.M) {
 	os.Exit(runBrowser(m))
 }
 
-// runBrowser starts the browser, runs the tests and stops the browser.
 func runBrowser(m *testing.M) int {
 	// The user's shell can have the variables of a lab. Programs in the tests must not use this
 	// lab.
@@ -92,7 +90,6 @@ type cloud struct {
 	process   *exec.Cmd
 }
 
-// allinone returns the path of the program.
 func allinone(t testing.TB) string {
 	t.Helper()
 	bin := os.Getenv("ALLINONE")
@@ -109,7 +106,6 @@ func allinone(t testing.TB) string {
 	return bin
 }
 
-// freeAddress returns an address on which no program listens.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -148,7 +144,6 @@ func (c *cloud) startCloud() {
 	c.until("the cloud is up", func() bool { _, err := os.Stat(ready); return err == nil })
 }
 
-// kill ends the process with SIGKILL.
 func (c *cloud) kill() {
 	_ = c.process.Process.Kill()
 	_ = c.process.Wait()
@@ -225,7 +220,6 @@ func (c *cloud) createInstances(count int) {
 	})
 }
 
-// apply creates the resources that the text describes, with the command 'allinone cloud apply'.
 func (c *cloud) apply(text string) {
 	c.t.Helper()
 	path := filepath.Join(c.t.TempDir(), "apply.yaml")
@@ -398,7 +392,6 @@ func (p *page) eval(expression string) string {
 
 func (p *page) text() string { p.t.Helper(); return p.eval("document.body?.innerText") }
 
-// awaitTrue waits until the JavaScript expression is true.
 func (p *page) awaitTrue(expression string) {
 	p.t.Helper()
 	p.wait(timeout, expression)
@@ -430,7 +423,6 @@ func has(text string) string {
 	return "(document.body?.innerText ?? '').toLowerCase().includes(" + quote(strings.ToLower(text)) + ")"
 }
 
-// awaitText waits until the page contains a text.
 func (p *page) awaitText(text string) { p.t.Helper(); p.awaitTrue(has(text)) }
 
 // button returns an expression for the first enabled button or link with this label. The label of

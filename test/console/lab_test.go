@@ -75,13 +75,11 @@ func (l *lab) tryKubectl(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// create creates objects of the cluster from YAML.
 func (l *lab) create(yaml string) {
 	l.t.Helper()
 	l.kubectl("create", "-f", l.file(yaml))
 }
 
-// file writes a text into a new file, and returns the path of the file.
 func (l *lab) file(text string) string {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "objects.yaml")
@@ -91,7 +89,6 @@ func (l *lab) file(text string) string {
 	return path
 }
 
-// signal sends a signal to a component of the lab.
 func (l *lab) signal(component string, s syscall.Signal) {
 	l.t.Helper()
 	pid := l.shell(`"$0" status --data-dir "$1" -o json | tr -d ' \n' | sed 's/},{/\n/g' | grep '"name":"`+component+`"' | sed 's/.*"pid":\([0-9]*\).*/\1/'`, l.bin, l.dir)
@@ -103,7 +100,6 @@ func (l *lab) link() string {
 	return l.runCommand("console", "link", "--console-url", l.console)
 }
 
-// TestLab tests the console of a real cluster on a simulated cloud.
 func TestLab(t *testing.T) {
 	l := startLab(t)
 	p := openPage(t, browser(t), l.link())
@@ -119,8 +115,8 @@ func TestLab(t *testing.T) {
 	}
 }
 
-// If the cluster is healthy, the console reports that there is no difference between the cloud and
-// the cluster. All views that show the cluster are accessible.
+// If the cluster is healthy, the console reports no difference between the cloud and the cluster.
+// All views that show the cluster are accessible.
 func healthyLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
 	p.awaitText("No difference")

@@ -110,7 +110,6 @@ func TestManyInstances(t *testing.T) {
 	p.awaitTrue("document.querySelector('footer').innerText.includes('301 viewers')")
 }
 
-// loadAll returns the present values of counters.
 func loadAll(counters []atomic.Int64) []int64 {
 	all := make([]int64, len(counters))
 	for i := range counters {

@@ -51,7 +51,6 @@ func TestScreenshots(t *testing.T) {
 	l.runCommand("cloud", "clock", "set", "--real")
 }
 
-// picture writes a picture of the page.
 func (p *page) picture(dir, name string) {
 	p.t.Helper()
 	p.eval("(document.activeElement.blur(), 0)")

@@ -117,7 +117,6 @@ func TestAWSCCM(t *testing.T) {
 	}
 }
 
-// awsProgram returns the path of a program of AWS.
 func awsProgram(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("../../bin", name))
@@ -214,8 +213,8 @@ func (l *labRun) testNetworkLoadBalancer(t *testing.T) {
 	l.deleteNetwork("net")
 }
 
-// testNetworkGroups creates and deletes a Service whose network load balancer has its own security
-// group.
+// testNetworkGroups creates and deletes a Service with a network load balancer that has its own
+// security group.
 func (l *labRun) testNetworkGroups() {
 	l.exposeNetwork("dns", "--port=53", "--protocol=UDP")
 	l.kubectl("patch", "service", "dns", "-p", `{"spec":{"loadBalancerSourceRanges":["10.0.0.0/8"]}}`)
@@ -259,7 +258,6 @@ func (l *labRun) deleteNetwork(name string) {
 	})
 }
 
-// untilListeners waits until the only load balancer has the expected listeners.
 func (l *labRun) untilListeners(expected string) {
 	l.t.Helper()
 	l.awaitEmpty("the listeners are "+expected, func() string {

@@ -87,7 +87,6 @@ func (c *conformanceCloud) runChecks(t *testing.T, env []string, args ...string)
 	return r.Results, failed
 }
 
-// assertNoToken fails the test if a report contains the token of the CCM.
 func (c *conformanceCloud) assertNoToken(t *testing.T, report string) {
 	t.Helper()
 	secret, err := os.ReadFile(c.token)
@@ -105,7 +104,6 @@ func (c *conformanceCloud) assertNoToken(t *testing.T, report string) {
 	}
 }
 
-// ccm returns the command of this project's CCM.
 func (c *conformanceCloud) ccm(url string) string {
 	return "exec " + c.allinone + " ccm --kubeconfig $KUBECONFIG --cloud-url " + url + " --cloud-token-file " + c.token +
 		" --secure-port=0 --leader-elect=${CONFORM_LEADER_ELECT:-false} --enable-leader-migration" +
@@ -181,8 +179,8 @@ func TestConformanceOfHetzner(t *testing.T) {
 // them.
 var failuresOfHetzner = []string{"node.create-race", "node.outage", "lb.unsupported", "ops.restart"}
 
-// If the flag nightly is set, the conformance checks of other providers' programs also run. These
-// checks find errors of the other providers' programs. hack/nightly sets the flag.
+// nightly enables the conformance checks of other providers' programs. These checks find errors of
+// the other providers' programs. hack/nightly sets the flag.
 var nightly = flag.Bool("nightly", false, "also run the conformance checks of other providers' programs")
 
 func onlyNightly(t *testing.T) {

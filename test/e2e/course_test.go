@@ -65,7 +65,6 @@ func (l *labRun) takeLab(t *testing.T, page course.Lab, stepFn func(*testing.T, 
 	}
 }
 
-// checkVerifyFails checks that the command verify fails before the user has done the step.
 func (l *labRun) checkVerifyFails(s course.Step) {
 	l.t.Helper()
 	if len(s.Checks) == 0 {
@@ -85,7 +84,6 @@ func (l *labRun) lab(args ...string) string {
 	return l.must(l.allinone, append([]string{"lab"}, args...)...)
 }
 
-// typeStep runs the commands of a step, and compares their output with the page.
 func (l *labRun) typeStep(t *testing.T, s course.Step) {
 	for _, c := range s.Do {
 		if _, err := c.Run(l.t.Context(), course.NewShell(process.Dir(l.dir).EnvFile()), courseTimeout); err != nil {

@@ -19,9 +19,9 @@ import (
 
 var updateGolden = flag.Bool("update", false, "write the golden files of this package")
 
-// foreignProgram returns the path of another provider's program. The environment
-// variable FOREIGN_BIN_DIR is the folder of such programs. If the variable is not
-// set, foreignProgram skips the test.
+// foreignProgram returns the path of another provider's program. The environment variable
+// FOREIGN_BIN_DIR is the folder of these programs. If the variable is not set, foreignProgram skips
+// the test.
 func foreignProgram(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("FOREIGN_BIN_DIR")
@@ -155,7 +155,6 @@ func checkGolden(t *testing.T, path, got string) {
 	}
 }
 
-// untilRoutes waits until the cloud has n routes.
 func (h *labRun) untilRoutes(n int) {
 	h.t.Helper()
 	h.awaitEmpty(fmt.Sprintf("the cloud has %d routes", n), func() string {

@@ -145,7 +145,6 @@ func checkFile(dir string) error {
 	return errors.Join(engine.New(slog.New(slog.DiscardHandler), st, engine.Default()).Check(), st.Close())
 }
 
-// populate creates n instances. The names of the instances begin with prefix.
 func populate(t *testing.T, c *client.Client, prefix string, n int) {
 	t.Helper()
 	var wg sync.WaitGroup

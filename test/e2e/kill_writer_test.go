@@ -59,7 +59,6 @@ func (w *writer) work(ctx context.Context, c *client.Client) {
 	}
 }
 
-// isAlive reports whether the cloud still answers.
 func isAlive(ctx context.Context, c *client.Client) bool {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/healthz", nil)
 	if err != nil {

@@ -74,12 +74,10 @@ func newLab(t *testing.T) *labRun {
 	return l
 }
 
-// stopLab stops the lab at the end of a test.
 func (l *labRun) stopLab() {
 	_ = l.command(context.Background(), l.allinone, "down").Run()
 }
 
-// command returns the command that runs a program with the lab's environment.
 func (l *labRun) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	all := slices.Concat(l.enter, []string{name}, args)
 	cmd := exec.CommandContext(ctx, all[0], all[1:]...)
@@ -104,7 +102,6 @@ func (l *labRun) env() []string {
 	return append(os.Environ(), "CLOUDSIM_DATA_DIR="+l.dir, "KUBECONFIG="+filepath.Join(l.dir, "kubeconfig"))
 }
 
-// runProgram runs a program and returns its output.
 func (l *labRun) runProgram(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(l.t.Context(), scaled(2*time.Minute))
 	defer cancel()
@@ -181,7 +178,6 @@ func (l *labRun) status() (s labStatus) {
 	return s
 }
 
-// component returns a running component.
 func (l *labRun) component(name string) labComponent {
 	l.t.Helper()
 	for _, c := range l.status().Components {
@@ -289,7 +285,6 @@ func TestLab(t *testing.T) {
 	})
 }
 
-// step is one part of a test of a lab.
 type step struct {
 	name string
 	run  func(*labRun, *testing.T)
@@ -491,7 +486,6 @@ func (l *labRun) testDown(t *testing.T) {
 	}
 }
 
-// stillRun returns the names of the processes that still run.
 func stillRun(pids map[string]int) string {
 	var left []string
 	for name, pid := range pids {

@@ -187,7 +187,6 @@ func (l *ledger) checkObjects(ctx context.Context, e *engine.Engine, changed map
 	return errors.Join(all...)
 }
 
-// TestLedgerFindsWrongAnswers proves that the ledger finds each kind of wrong answer.
 func TestLedgerFindsWrongAnswers(t *testing.T) {
 	put := cloudsim.Event{Rev: 1, Type: cloudsim.EventPut, Kind: cloudsim.KindAddress, ID: "addr-000001", Object: json.RawMessage(`{}`)}
 	for name, answer := range map[string]ack{

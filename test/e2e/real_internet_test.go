@@ -186,7 +186,6 @@ func (w *internet) serve() {
 	w.listenIn(w.world, linkLocal+":"+serverPort)
 }
 
-// pushImage pushes an image to the registry in the test internet.
 func (w *internet) pushImage(image v1.Image, repository string) {
 	w.t.Helper()
 	ref, err := name.ParseReference(net.JoinHostPort(world4, registryPort)+"/"+repository, name.Insecure)
@@ -205,7 +204,6 @@ func (w *internet) pushImage(image v1.Image, repository string) {
 	}
 }
 
-// pauseImage returns an image with the program pause.
 func pauseImage(t *testing.T, bin string) v1.Image {
 	t.Helper()
 	dir := t.TempDir()

@@ -92,6 +92,7 @@ func (l *labRun) awaitPull(pod string) {
 }
 
 // refusedFor waits until a pod's events contain the given reason for a failed pull of the image.
+// Then it deletes the pod.
 func (l *labRun) refusedFor(reason, pod string) {
 	l.t.Helper()
 	l.awaitOutput(reason, "get", "events", "--field-selector", "involvedObject.name="+pod, "-o", "jsonpath={.items[*].message}")

@@ -30,7 +30,6 @@ func TestRealMachineBasics(t *testing.T) {
 	})
 }
 
-// limitedPod is a pod with a memory and a CPU limit.
 const limitedPod = `
 apiVersion: v1
 kind: Pod

@@ -125,7 +125,6 @@ func (l *labRun) agentPID(node string) int {
 	return 0
 }
 
-// tunnel returns the current status of the lab's network proxy.
 func (l *labRun) tunnel() server.Status {
 	l.t.Helper()
 	var s server.Status

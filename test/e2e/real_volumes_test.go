@@ -42,7 +42,6 @@ func TestRealVolumes(t *testing.T) {
 	})
 }
 
-// apply applies a manifest to the cluster.
 func (l *labRun) apply(manifest string) {
 	l.t.Helper()
 	path := filepath.Join(l.t.TempDir(), "manifest.yaml")
@@ -52,7 +51,6 @@ func (l *labRun) apply(manifest string) {
 	l.kubectl("apply", "-f", path)
 }
 
-// writeFile makes a pod write a file into the pod's volume.
 func (l *labRun) writeFile(pod string) {
 	l.t.Helper()
 	l.kubectl("exec", pod, "--", "/agnhost", "mounttest", "--new_file_0644=/data/file")
@@ -65,7 +63,6 @@ func (l *labRun) readFile(pod string) {
 	}
 }
 
-// awaitReady waits until a pod is Ready.
 func (l *labRun) awaitReady(pod string) {
 	l.t.Helper()
 	l.untilPrints(pod+" is ready", "True", "get", "pod", pod, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
@@ -97,7 +94,6 @@ func (l *labRun) capacity(pod string) int64 {
 
 const gib = 1 << 30
 
-// instanceOf contains the instance ids of the lab's nodes.
 var instanceOf = map[string]string{"node-1": "i-000001", "node-2": "i-000002"}
 
 // testVolumesRegister proves that the kubelet registers the CSI driver. The CSINode then contains

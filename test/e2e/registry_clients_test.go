@@ -170,7 +170,6 @@ func (r *registryRun) program(name, installHint string) string {
 	return path
 }
 
-// runProgram runs a program with additional environment variables.
 func (r *registryRun) runProgram(env []string, path string, args ...string) error {
 	cmd := exec.CommandContext(r.t.Context(), path, args...)
 	cmd.Env = append(os.Environ(), env...)
@@ -346,7 +345,6 @@ func ctr(r *registryRun) registryTool {
 	}
 }
 
-// containerd starts a containerd and returns its socket.
 func (r *registryRun) containerd(path string) (sock string) {
 	r.t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "containerd.") // the path of a Unix socket must be short
@@ -403,7 +401,7 @@ func TestRegistryAuditSurvivesAKill(t *testing.T) {
 }
 
 // askRegistry sends an invalid password to the token endpoint. It returns nil if the registry
-// answers, also if the registry refuses the password.
+// answers, even if the registry refuses the password.
 func (v *victim) askRegistry(host string) error {
 	pem, err := os.ReadFile(filepath.Join(v.dir, "registry", "ca.crt"))
 	if err != nil {

@@ -148,7 +148,6 @@ func (l *Lab) Agent(s Implementation, more ...string) *os.Process {
 	return p
 }
 
-// awaitReady waits until the server reports that it has an agent.
 func (l *Lab) awaitReady() {
 	l.Helper()
 	url := fmt.Sprintf("http://127.0.0.1:%d/readyz", l.healthPort)

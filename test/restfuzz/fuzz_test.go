@@ -108,12 +108,11 @@ func heap() uint64 {
 // load balancers of a data plane would connect to random addresses.
 type noTraffic struct{}
 
-// LoadBalancerStats returns zero counters for every load balancer.
 func (noTraffic) LoadBalancerStats(cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
 	return cloudsim.LoadBalancerStats{}, true
 }
 
-// A run is one execution of the fuzzer.
+// run is one execution of the fuzzer.
 type run struct {
 	t      *testing.T
 	cloud  *client.Client
@@ -169,7 +168,6 @@ func (r *run) operation(id string) operation {
 	return r.spec.operations[i]
 }
 
-// reset empties the cloud.
 func (r *run) reset(g *generator) {
 	r.settle(g)
 	r.exchange(g, request{op: r.operation("states.reset"), path: "/v1/states/reset"})

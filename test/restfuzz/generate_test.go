@@ -53,8 +53,8 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func pick[T any](g *generator, all ...T) T { return all[g.IntN(len(all))] }
 
-// id returns the id of a random object of a collection. If the world has no such object, id returns
-// an id that does not exist.
+// id returns the id of a random object of a collection. If the world has no object of this
+// collection, id returns an id that does not exist.
 func (g *generator) id(collection string) string {
 	g.world.mu.Lock()
 	defer g.world.mu.Unlock()
@@ -343,7 +343,6 @@ func dropAlternatives(g *generator, schemaName string, o map[string]any) {
 	}
 }
 
-// request is a generated request.
 type request struct {
 	op          operation
 	target      string // id or name of the object in the path; "" if the path contains no object

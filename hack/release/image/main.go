@@ -63,7 +63,6 @@ func run(args []string) error {
 	return path.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": args[1]}))
 }
 
-// build returns the image of one architecture.
 func build(program, arch, version string, created time.Time) (v1.Image, error) {
 	content, err := files(program, created)
 	if err != nil {
@@ -100,7 +99,6 @@ func build(program, arch, version string, created time.Time) (v1.Image, error) {
 	return mutate.ConfigFile(img, c)
 }
 
-// The function files returns a tar archive with the files of the image.
 func files(program string, created time.Time) ([]byte, error) {
 	code, err := os.ReadFile(program)
 	if err != nil {

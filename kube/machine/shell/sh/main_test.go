@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// parse separates the options of the shell from the other arguments.
 func TestParse(t *testing.T) {
 	for _, c := range []struct {
 		args, options []string
