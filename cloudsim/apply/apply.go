@@ -3,7 +3,6 @@
 package apply
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	strictjson "sigs.k8s.io/json"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
@@ -88,20 +89,24 @@ func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (do
 }
 
 // checkRequest decodes a request of type T, without a call to the cloud. It returns Invalid if the
-// request has an unknown member or a value of a wrong type. If the resource is new, checkRequest
-// also validates the request. For an existing resource, the file may leave out required members.
+// request has an unknown member or a value of a wrong type. The names of members are
+// case-sensitive. If the resource is new, checkRequest also validates the request. For an existing
+// resource, the file may leave out required members.
 func checkRequest[T interface{ Validate() error }](raw []byte, isNew bool) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
 	var req T
-	if err := d.Decode(&req); err != nil {
-		wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "cannot be read"}
-		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			wrong.Fields = []cloudsim.FieldError{{Field: t.Field, Reason: "has the wrong type, got " + t.Value}}
-		} else if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-			wrong.Fields = []cloudsim.FieldError{{Field: strings.Trim(name, `"`), Reason: "is an unknown field"}}
-		} else {
-			wrong.Msg = err.Error()
+	unknown, err := strictjson.UnmarshalStrict(raw, &req, strictjson.DisallowUnknownFields)
+	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return cloudsim.InvalidField(t.Field, "has the wrong type, got "+t.Value)
+	}
+	if err != nil {
+		return cloudsim.Errorf(cloudsim.Invalid, "cannot be read: %w", err)
+	}
+	if len(unknown) > 0 {
+		wrong := &cloudsim.Error{Kind: cloudsim.Invalid, Msg: "has unknown fields"}
+		for _, u := range unknown {
+			if f, ok := errors.AsType[strictjson.FieldError](u); ok {
+				wrong.Fields = append(wrong.Fields, cloudsim.FieldError{Field: f.FieldPath(), Reason: "is an unknown field"})
+			}
 		}
 		return wrong
 	}

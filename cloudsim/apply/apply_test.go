@@ -344,18 +344,25 @@ func TestApplyFixedMembers(t *testing.T) {
 	}
 }
 
-// TestApplyUnknownMembers proves that apply refuses a misspelled member of an existing resource.
+// TestApplyUnknownMembers proves that apply refuses a misspelled member of an existing resource. The
+// names of members are case-sensitive.
 func TestApplyUnknownMembers(t *testing.T) {
 	cl := cloudtest.Start(t)
-	const instance = "instances:\n- {name: a, zone: sim-1a, type: small"
-	applyText(t, cl, instance+"}\n", false)
-	wanted, err := parseApply("f", []byte(instance+", lables: {a: b}}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dryRun := range []bool{true, false} {
-		if _, err := All(t.Context(), cl, wanted, dryRun); !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), "lables is an unknown field") {
-			t.Errorf("apply of a misspelled member, dry run %t: got error %v, want Invalid that names the member", dryRun, err)
+	const balancer = "loadBalancers:\n- {name: a, region: sim-1, healthCheck: {protocol: tcp}, listeners: [{port: 80, targetPort: 80, protocol: tcp"
+	applyText(t, cl, balancer+"}]}\n", false)
+	for text, want := range map[string]string{
+		"}], lables: {a: b}}": "f:2: loadBalancers a: lables is an unknown field",
+		"}], Labels: {a: b}}": "f:2: loadBalancers a: Labels is an unknown field",
+		", targetport: 81}]}": "f:2: loadBalancers a: listeners[0].targetport is an unknown field",
+	} {
+		wanted, err := parseApply("f", []byte(balancer+text+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dryRun := range []bool{true, false} {
+			if _, err := All(t.Context(), cl, wanted, dryRun); !errors.Is(err, cloudsim.Invalid) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, dry run %t: got error %v, want Invalid with %q", text, dryRun, err, want)
+			}
 		}
 	}
 }
