@@ -122,6 +122,7 @@ export async function call(method, path, body, ofProject) {
   try {
     resp = await (method === 'GET' ? repeat : fetch)(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), credentials: 'omit', cache: 'no-store' });
   } catch {
+    if (method === 'GET') throw new Problem(0, 'The cloud did not answer. Check that the cloud runs, and repeat the action.');
     throw new Problem(0, 'The cloud did not answer. The call may have changed the cloud: check the result before you repeat the call.');
   }
   const text = await resp.text();
