@@ -1,8 +1,8 @@
 // The map: the cloud on the left, the cluster on the right, one row for each pair.
 import { html } from './vendor/htm-preact.js';
 import { useEffect, useRef } from './vendor/hooks.js';
-import { activeFaults, all, can, everywhere, get, head, isChosenProject, selected } from './store.js';
-import { Chip, State, Empty, bytes, compare, since, toneOf } from './parts.js';
+import { activeFaults, all, can, cloudNow, everywhere, get, head, isChosenProject, selected } from './store.js';
+import { Chip, State, Empty, age, bytes, compare, since, toneOf } from './parts.js';
 import { Create } from './tools.js';
 
 // Above this number of pairs, the map shows squares. With cards, the map would have more than 3,000 elements.
@@ -25,7 +25,7 @@ function InstanceCard({ i, disks }) {
   return html`<${Card} kind="instance" id=${i.id}>
     <span class="row"><b class="name">${i.name}</b> <${Chip}>${i.id}</${Chip}> <span class="grow"></span><${State} is=${stateOf(i)} /></span>
     <span class="row small muted sub"><span class="mono">${addressOf(i)}</span><span>${i.type}</span>
-      ${i.state === 'stopped' && html`<span>for ${since(i.updatedAt)}</span>`}
+      ${i.state === 'stopped' && html`<span>for ${age(cloudNow() - Date.parse(i.updatedAt))}</span>`}
       ${running && html`<${Chip} tone="warn">${running.verb}${running.heldBy ? ' held' : ''}</${Chip}>`}
       ${(disks.get(i.id) ?? []).slice(0, 2).map((d) => html`<${Chip}>${d.name.length > 14 ? d.id : d.name}</${Chip}>`)}
       ${(disks.get(i.id)?.length ?? 0) > 2 && html`<span>+${disks.get(i.id).length - 2} disks</span>`}</span></${Card}>`;
