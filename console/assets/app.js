@@ -17,7 +17,7 @@ function Menu() {
   version.value;
   const found = head.value?.differences?.length ?? 0;
   const faults = activeFaults().length;
-  const badge = { resources: count('instance') + count('loadBalancer') + count('disk') || '', differences: found || '', faults: faults ? `${faults} on` : '' };
+  const badge = { resources: count('instance') + count('loadBalancer') + count('disk') || '', differences: found || '', faults: faults ? `${faults} active` : '' };
   const at = route.value[0] === 'object' ? 'resources' : route.value[0] || 'map';
   return html`<nav aria-label="Views">${menu.filter((m) => m?.[0] !== 'logs' || head.value?.logs).map((m) => (m ? html`<a href=${`#/${m[0]}`} aria-current=${at === m[0] ? 'page' : undefined} class=${['differences', 'faults'].includes(m[0]) && badge[m[0]] ? 'alert' : ''}><${Icon} name=${m[2]} /><span>${m[1]}</span>${badge[m[0]] && html`<span class="badge">${badge[m[0]]}</span>`}</a>` : html`<hr />`))}</nav>`;
 }
@@ -52,7 +52,7 @@ function ConnectionPill() {
   const c = head.value?.cloud;
   if (l.state === 'lost') return html`<span class="pill bad"><span class="dot"></span><span role="status">disconnected, retrying</span>${loaded.value > 0 && html`<span>· data is ${age(now.value - l.at)} old</span>`}</span>`;
   if (l.state !== 'live') return html`<span class="pill warn"><span class="dot"></span><span role="status">connecting</span></span>`;
-  if (c && !c.live) return html`<span class="pill bad" title=${c.problem}><span class="dot"></span><span role="status">cloud lost</span>${loaded.value > 0 && html`<span>· data is ${age(Math.max(serverNow() - Date.parse(c.since), freshAt.value && now.value - freshAt.value))} old</span>`}</span>`;
+  if (c && !c.live) return html`<span class="pill bad" title=${c.problem}><span class="dot"></span><span role="status">no answer from the cloud</span>${loaded.value > 0 && html`<span>· data is ${age(Math.max(serverNow() - Date.parse(c.since), freshAt.value && now.value - freshAt.value))} old</span>`}</span>`;
   return html`<span class="pill ok"><span class="dot"></span><span role="status">live</span></span>`;
 }
 

@@ -46,10 +46,10 @@ function NodeCard({ n, expected }) {
 function Pair({ pair, disks, cluster }) {
   const { instance: i, node: n, found } = pair;
   const d = found[0];
-  const look = !d ? 'same' : d.missing ? 'missing' : 'differs';
+  const look = !d ? 'equal' : d.missing ? 'missing' : 'differs';
   return html`<div class=${cluster ? 'pair' : 'pair alone'}>
     ${i ? html`<${InstanceCard} i=${i} disks=${disks} />` : html`<div class="card ghost">no instance</div>`}
-    ${cluster && html`<div class=${`link ${look}`}><span>${d ? `${d.label} ${since(d.since)}` : i && !n ? i.state : 'same'}</span></div>`}
+    ${cluster && html`<div class=${`link ${look}`}><span>${d ? `${d.label} ${since(d.since)}` : i && !n ? i.state : 'in sync'}</span></div>`}
     ${cluster && (n ? html`<${NodeCard} n=${n} expected=${found.some((f) => f.rule === 'stopped-without-taint')} />` : html`<div class="card ghost">no Node</div>`)}</div>`;
 }
 

@@ -69,7 +69,7 @@ export function Faults() {
   return html`<h1>Faults</h1><p class="muted">A fault changes calls of the API, or makes a zone fail. Watch how your controller reacts.</p>
     ${list.length > 0 && html`<h2>EXISTING FAULTS</h2>`}
     ${list.map((f) => html`<article class="card" key=${f.id}><div class="row wrap"><b>${f.name}</b><${State} is=${isActive(f) ? 'active' : 'not active'} tone=${isActive(f) ? 'warn' : 'off'} /><span class="muted small">${f.match.operation}${f.match.zone ? ` in ${f.match.zone}` : ''} · ${f.effect.type} · ${f.hits} hits${f.when?.max ? ` of ${f.when.max}` : ''} · ${f.seen} calls seen</span></div><${Actions} list=${actionsFor('fault', f)} /></article>`)}
-    <div class="row wrap"><h2>INCIDENTS</h2><span class="grow"></span>${zones.length > 0 && html`<${Field} label="Zone"><${Pick} value=${chosen} set=${setZone} options=${zones} /></${Field}>`}</div>
+    <div class="row wrap"><h2>PRESETS</h2><span class="grow"></span>${zones.length > 0 && html`<${Field} label="Zone"><${Pick} value=${chosen} set=${setZone} options=${zones} /></${Field}>`}</div>
     <div class="cards">${(presets ?? []).map((p) => html`<article class="card preset" key=${p.name}><div class="row"><b>${p.name}</b>${p.zoned && html`<${Chip}>${chosen}</${Chip}>`}</div><p class="small">${p.about}</p><${Actions} list=${[use(p)]} /></article>`)}</div>`;
 }
 
