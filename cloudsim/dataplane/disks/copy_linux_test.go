@@ -24,8 +24,8 @@ func TestSaveRefusesAFIFO(t *testing.T) {
 	}()
 	select {
 	case err := <-done:
-		if err == nil || !strings.Contains(err.Error(), "must be a regular file") {
-			t.Errorf("Save of a FIFO: got error %v, want an error that asks for a regular file", err)
+		if !errors.Is(err, cloudsim.Conflict) || !strings.Contains(err.Error(), "disk-000001: the data file must be a regular file") {
+			t.Errorf("Save of a FIFO: got error %v, want Conflict with the disk and the reason", err)
 		}
 	case <-time.After(10 * time.Second):
 		fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_NONBLOCK, 0) // ends the wait of Save

@@ -67,8 +67,8 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 // Save writes the data of disks and snapshots to w. The data of all files is from the same instant.
 // The parameter sizes contains the size of each disk or snapshot, by id. Save returns:
 //
-//   - Conflict if there is more data than MaxStateData, or if programs write so often that
-//     Save cannot read all data between two writes
+//   - Conflict if there is more data than MaxStateData, if programs write so often that Save cannot
+//     read all data between two writes, or if the path of a file has a link, a folder or a device
 //   - NotFound if a file is missing, unless the field Optional of its entry in sizes is true
 //   - Unavailable while the files of a loaded state are not at their final paths
 func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error {
@@ -92,8 +92,10 @@ func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]
 			continue
 		case errors.Is(err, fs.ErrNotExist):
 			return cloudsim.Errorf(cloudsim.NotFound, "the file of %s is missing", id)
+		case errors.Is(err, errNotRegular):
+			return cloudsim.Errorf(cloudsim.Conflict, "cannot save the data of %s: %w", id, err)
 		case err != nil:
-			return err
+			return fmt.Errorf("cannot save the data of %s: %w", id, err)
 		}
 		if total += n; total > cloudsim.MaxStateData {
 			return errTooBig
