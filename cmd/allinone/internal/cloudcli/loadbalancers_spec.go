@@ -58,7 +58,7 @@ func (s *specFlags) applyTo(ctx context.Context, cl *client.Client, isSet func(s
 		}
 	}
 	if isSet("target") {
-		if spec.Targets, err = findTargets(ctx, cl, s.targets); err != nil {
+		if spec.Targets, err = findTargets(ctx, cl, "target", s.targets); err != nil {
 			return err
 		}
 	}
@@ -79,16 +79,21 @@ func (s *specFlags) applyTo(ctx context.Context, cl *client.Client, isSet func(s
 // applyListeners writes the values of the flags for single listeners into spec.
 func (s *specFlags) applyListeners(ctx context.Context, cl *client.Client, spec *cloudsim.LoadBalancerSpec) error {
 	spec.Listeners = slices.Clone(spec.Listeners)
-	words := map[*cloudsim.Listener][]string{} // for each listener, the values of --listener-target
+	values := map[*cloudsim.Listener][]string{} // for each listener, the targets of --listener-target
 	for _, w := range s.listenerTargets {
 		l, target, err := findListener("listener-target", w, "[tcp/|udp/]PORT=INSTANCE, e.g. 443=node-1", spec.Listeners)
 		if err != nil {
 			return err
 		}
-		words[l] = append(words[l], target)
+		values[l] = append(values[l], target)
 	}
-	for l, targets := range words {
-		found, err := findTargets(ctx, cl, slices.DeleteFunc(targets, func(w string) bool { return w == "" }))
+	for i := range spec.Listeners {
+		l := &spec.Listeners[i]
+		targets, ok := values[l]
+		if !ok {
+			continue
+		}
+		found, err := findTargets(ctx, cl, "listener-target", slices.DeleteFunc(targets, func(w string) bool { return w == "" }))
 		if err != nil {
 			return err
 		}
@@ -185,10 +190,10 @@ func (s *specFlags) applyHealth(isSet func(string) bool, h *cloudsim.HealthCheck
 	return nil
 }
 
-// findTargets returns a target for each word. A word has the form INSTANCE or INSTANCE/IP, and may
-// end with =WEIGHT. Several words for the same target are one target. They must have the same
-// weight.
-func findTargets(ctx context.Context, cl *client.Client, words []string) ([]cloudsim.Target, error) {
+// findTargets returns a target for each word, which is a value of the given flag. A word has the
+// form INSTANCE or INSTANCE/IP, and may end with =WEIGHT. Several words for the same target are one
+// target. They must have the same weight.
+func findTargets(ctx context.Context, cl *client.Client, flag string, words []string) ([]cloudsim.Target, error) {
 	var targets []cloudsim.Target
 	var errs []error
 	for _, w := range words {
@@ -198,7 +203,7 @@ func findTargets(ctx context.Context, cl *client.Client, words []string) ([]clou
 		if weighted {
 			var err error
 			if t.Weight, err = strconv.Atoi(weight); err != nil || t.Weight < 1 {
-				return nil, cli.BadFlag("target", w, "INSTANCE or INSTANCE/IP, and =WEIGHT, e.g. node-1=3")
+				return nil, cli.BadFlag(flag, w, "INSTANCE or INSTANCE/IP, and =WEIGHT, e.g. node-1=3")
 			}
 		}
 		i, err := instances.findResource(ctx, cl, called)
@@ -212,7 +217,7 @@ func findTargets(ctx context.Context, cl *client.Client, words []string) ([]clou
 		case same < 0:
 			targets = append(targets, t)
 		case targets[same].Share() != t.Share():
-			return nil, cli.BadFlag("target", w, "the same weight as in the other --target of "+place)
+			return nil, cli.BadFlag(flag, w, "the same weight as in the other --"+flag+" of "+place)
 		}
 	}
 	return targets, cloudsim.OneOrMany(errs)
