@@ -67,8 +67,11 @@ func EnsureFilesystem(ctx context.Context, l *Loop, path, wantType string) (byte
 			return 0, err
 		}
 	}
-	if readOnly, err := l.IsReadOnly(); err != nil || readOnly {
-		return 0, errors.Join(err, fmt.Errorf("the disk has no complete filesystem, and the driver cannot format the disk, because it is attached read-only (%w): attach the disk once for writing", fs.ErrPermission))
+	switch readOnly, err := l.IsReadOnly(); {
+	case err != nil:
+		return 0, err
+	case readOnly:
+		return 0, fmt.Errorf("the disk has no complete filesystem, and the driver cannot format the disk, because it is attached read-only (%w): attach the disk once for writing", fs.ErrPermission)
 	}
 	if err := format(ctx, f, l, wantType); err != nil {
 		return 0, err
