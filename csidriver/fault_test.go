@@ -258,6 +258,20 @@ func TestProbeOfNodeWithoutDiskType(t *testing.T) {
 	wantCode(t, "probe with a wrong token", err, codes.FailedPrecondition)
 }
 
+// TestProbeOfBothServices proves that Probe checks the permissions of the node service also in a
+// driver with both services.
+func TestProbeOfBothServices(t *testing.T) {
+	b := newNodeBench(t)
+	must(t)(b.cloud.CreateRole(t.Context(), cloudsim.CreateRole{Name: "types", Permissions: []cloudsim.Permission{"diskTypes.get"}}))
+	tok := must(t)(b.cloud.CreateToken(t.Context(), cloudsim.CreateToken{Name: "types", Role: "types"})).(cloudsim.Token)
+	limited := *b.cloud
+	limited.Token = client.StaticToken(tok.Secret)
+	cfg := Default()
+	cfg.Cloud, cfg.Node = &limited, NodeConfig{Instance: b.vm.ID, DisksDir: b.dir}
+	_, err := (&identity{cfg: cfg}).Probe(t.Context(), &csi.ProbeRequest{})
+	wantCode(t, "probe without the permission to list instances", err, codes.FailedPrecondition)
+}
+
 // TestHungFolder proves that Probe reports "not ready" within its time limit if
 // accesses to the folder of the disks do not return. At most one goroutine of the
 // driver hangs.

@@ -75,7 +75,8 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 	var err error
 	if i.cfg.Mode.controller() {
 		_, err = i.cfg.Cloud.GetDiskType(ctx, i.cfg.DiskType)
-	} else { // the node service needs no disk type
+	}
+	if err == nil && i.cfg.Mode.node() {
 		_, err = i.cfg.Cloud.ListInstances(ctx, cloudsim.ListOptions{Limit: 1})
 	}
 	switch code := status.Code(statusOf(err)); {
