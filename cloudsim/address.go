@@ -23,7 +23,7 @@ func FamilyOf(ip netip.Addr) IPFamily {
 
 func (c *checks) family(field string, f IPFamily) {
 	if f != IPv4 && f != IPv6 {
-		c.addf(field, "must be ipv4 or ipv6, got %q", clip(string(f)))
+		c.addf(field, "must be ipv4 or ipv6, got %q", Clip(string(f)))
 	}
 }
 

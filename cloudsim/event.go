@@ -95,7 +95,7 @@ func CheckKinds(kinds []ResourceKind) error {
 	all := ResourceKinds()
 	for _, k := range kinds {
 		if !slices.Contains(all, k) {
-			return InvalidField("kind", fmt.Sprintf("%q is not a kind of resource: use one of %q", clip(string(k)), all))
+			return InvalidField("kind", fmt.Sprintf("%q is not a kind of resource: use one of %q", Clip(string(k)), all))
 		}
 	}
 	return nil

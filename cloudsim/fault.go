@@ -118,20 +118,20 @@ func (r CreateFault) Validate() error {
 
 func (m FaultMatch) check(c *checks) {
 	if !operationRE.MatchString(m.Operation) || len(m.Operation) > 128 {
-		c.addf("match.operation", "must be an operation id in which * matches any characters, e.g. instances.* or loadBalancers.create; got %q", clip(m.Operation))
+		c.addf("match.operation", "must be an operation id in which * matches any characters, e.g. instances.* or loadBalancers.create; got %q", Clip(m.Operation))
 	}
 	if m.Caller != "" && !nameRE.MatchString(m.Caller) {
-		c.addf("match.caller", "must be the name of a token or service account, got %q", clip(m.Caller))
+		c.addf("match.caller", "must be the name of a token or service account, got %q", Clip(m.Caller))
 	}
 	c.optionalReference("match.target", m.Target)
 	if m.DialectCall != "" && !ValidDialectCall(m.DialectCall) {
-		c.addf("match.dialectCall", "must be a call of a dialect in which * stands for any characters, e.g. hcloud.volumes.*; got %q", clip(m.DialectCall))
+		c.addf("match.dialectCall", "must be a call of a dialect in which * stands for any characters, e.g. hcloud.volumes.*; got %q", Clip(m.DialectCall))
 	}
 	if m.Zone != "" && !nameRE.MatchString(m.Zone) {
-		c.addf("match.zone", "must be the name of a zone, got %q", clip(m.Zone))
+		c.addf("match.zone", "must be the name of a zone, got %q", Clip(m.Zone))
 	}
 	if m.Type != "" && !nameRE.MatchString(m.Type) {
-		c.addf("match.type", "must be the name of an instance type or disk type, got %q", clip(m.Type))
+		c.addf("match.type", "must be the name of an instance type or disk type, got %q", Clip(m.Type))
 	}
 	var bad checks
 	bad.labels(m.Labels)

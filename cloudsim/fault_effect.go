@@ -99,7 +99,7 @@ func (e FaultEffect) check(c *checks) {
 		fails = true
 	case FaultLatency, FaultHang, FaultDrop, FaultLoseReply, FaultStaleRead, FaultDuplicate, FaultStuckState, FaultCorruptToken, FaultZoneOutage:
 	default:
-		c.addf("effect.type", "must be %s, got %q", orList(FaultEffects()), clip(string(e.Type)))
+		c.addf("effect.type", "must be %s, got %q", orList(FaultEffects()), Clip(string(e.Type)))
 		return
 	}
 	switch {
@@ -111,7 +111,7 @@ func (e FaultEffect) check(c *checks) {
 		c.addf("effect.message", "must be at most 1024 bytes, got %d", len(e.Message))
 	}
 	if _, known := ParseKind(e.Kind); e.Kind != "" && !known {
-		c.addf("effect.kind", "must be %s, got %q", orList(kindNames[:]), clip(e.Kind))
+		c.addf("effect.kind", "must be %s, got %q", orList(kindNames[:]), Clip(e.Kind))
 	}
 	for field, given := range map[string]bool{
 		"effect.kind": e.Kind != "", "effect.status": e.Status != 0, "effect.message": e.Message != "", "effect.retryAfterSeconds": e.RetryAfterSeconds != 0,
@@ -126,7 +126,7 @@ func (e FaultEffect) check(c *checks) {
 	case e.Scope != "" && e.Type != FaultZoneOutage:
 		c.addf("effect.scope", "can be used only with the effect zoneOutage, not with %s", e.Type)
 	case e.Scope != "" && e.Scope != OutageAPI && e.Scope != OutageData && e.Scope != OutageBoth:
-		c.addf("effect.scope", "must be api, data or both, got %q", clip(string(e.Scope)))
+		c.addf("effect.scope", "must be api, data or both, got %q", Clip(string(e.Scope)))
 	}
 }
 
@@ -168,7 +168,7 @@ func (s FaultSpec) checkOutage(c *checks) {
 		c.addf("match.zone", "is required for the effect zoneOutage")
 	}
 	if m.Operation != "*" {
-		c.addf("match.operation", "must be * for the effect zoneOutage, which affects all operations: for some operations, use the effect error; got %q", clip(m.Operation))
+		c.addf("match.operation", "must be * for the effect zoneOutage, which affects all operations: for some operations, use the effect error; got %q", Clip(m.Operation))
 	}
 	if m.Caller != "" || m.Target != "" || m.Type != "" || m.DialectCall != "" || len(m.Labels) > 0 {
 		c.addf("match", "must contain only operation and zone for the effect zoneOutage, which affects all callers: for some calls, use the effect error")

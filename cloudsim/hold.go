@@ -50,7 +50,7 @@ func (t Transition) check(c *checks, prefix string) {
 			field = prefix + "verb"
 		}
 	}
-	c.addf(field, "%q of %q is not an operation that takes time; use one of: %s", clip(string(t.Verb)), clip(string(t.Kind)), transitionNames())
+	c.addf(field, "%q of %q is not an operation that takes time; use one of: %s", Clip(string(t.Verb)), Clip(string(t.Kind)), transitionNames())
 }
 
 func transitionNames() (all string) {

@@ -32,7 +32,7 @@ func (c *checks) audience(field, s string) {
 	case s == "":
 		c.addf(field, "is required")
 	case len(s) > 255 || strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }):
-		c.addf(field, "must be at most 255 bytes without spaces and control characters, got %q", clip(s))
+		c.addf(field, "must be at most 255 bytes without spaces and control characters, got %q", Clip(s))
 	}
 }
 

@@ -50,7 +50,7 @@ func (r SetTargets) Validate() error {
 
 func (c *checks) scheme(field string, s Scheme) {
 	if s != "" && s != SchemeExternal && s != SchemeInternal {
-		c.addf(field, "must be external or internal, got %q", clip(string(s)))
+		c.addf(field, "must be external or internal, got %q", Clip(string(s)))
 	}
 }
 
@@ -60,7 +60,7 @@ func (c *checks) ip(field, s string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(s)
 	ok := err == nil && ip.Zone() == "" && !ip.Is4In6()
 	if !ok {
-		c.addf(field, "must be an IP address, got %q", clip(s))
+		c.addf(field, "must be an IP address, got %q", Clip(s))
 	}
 	return ip, ok
 }
@@ -80,7 +80,7 @@ func (c *checks) staticAddresses(families []IPFamily, addresses []string) {
 		at := fmt.Sprintf("families[%d]", i)
 		c.family(at, f)
 		if f != "" && slices.Index(families, f) < i {
-			c.addf(at, "is a duplicate (%q)", clip(string(f)))
+			c.addf(at, "is a duplicate (%q)", Clip(string(f)))
 		}
 	}
 	seen := map[IPFamily]int{}
@@ -125,7 +125,7 @@ func (c *checks) spec(s LoadBalancerSpec) {
 			c.addf("affinityTimeoutSeconds", "needs affinity clientIP")
 		}
 	default:
-		c.addf("affinity", "must be none or clientIP, got %q", clip(string(s.Affinity)))
+		c.addf("affinity", "must be none or clientIP, got %q", Clip(string(s.Affinity)))
 	}
 	c.between("affinityTimeoutSeconds", s.AffinityTimeoutSeconds, 0, 86400)
 	c.between("drainTimeoutSeconds", s.DrainTimeoutSeconds, -1, 3600)
@@ -157,7 +157,7 @@ func (c *checks) listeners(ls []Listener) {
 	for i, l := range ls {
 		at := fmt.Sprintf("listeners[%d].", i)
 		if l.Protocol != TCP && l.Protocol != UDP {
-			c.addf(at+"protocol", "must be tcp or udp, got %q", clip(string(l.Protocol)))
+			c.addf(at+"protocol", "must be tcp or udp, got %q", Clip(string(l.Protocol)))
 		}
 		c.between(at+"port", l.Port, 1, 65535)
 		c.between(at+"targetPort", l.TargetPort, 1, 65535)
@@ -166,7 +166,7 @@ func (c *checks) listeners(ls []Listener) {
 		switch l.Mode {
 		case "", ModeVIP, ModeProxy:
 		default:
-			c.addf(at+"mode", "must be vip or proxy, got %q", clip(string(l.Mode)))
+			c.addf(at+"mode", "must be vip or proxy, got %q", Clip(string(l.Mode)))
 		}
 		switch l.ProxyProtocol {
 		case "":
@@ -178,10 +178,10 @@ func (c *checks) listeners(ls []Listener) {
 				c.addf(at+"mode", "must be proxy if proxyProtocol is set: direct connections to a target have no PROXY protocol header")
 			}
 		default:
-			c.addf(at+"proxyProtocol", "must be v1 or v2, got %q", clip(string(l.ProxyProtocol)))
+			c.addf(at+"proxyProtocol", "must be v1 or v2, got %q", Clip(string(l.ProxyProtocol)))
 		}
 		if first, dup := seen[l.Key()]; dup {
-			c.addf(at+"port", "is a duplicate: listeners[%d] also has %s/%d", first, clip(string(l.Protocol)), l.Port)
+			c.addf(at+"port", "is a duplicate: listeners[%d] also has %s/%d", first, Clip(string(l.Protocol)), l.Port)
 		} else {
 			seen[l.Key()] = i
 		}
@@ -202,7 +202,7 @@ func (c *checks) targets(field string, ts []Target) {
 		}
 		at := fmt.Sprintf("%s[%d].", field, i)
 		if dup {
-			c.addf(at+"instance", "is a duplicate: %s[%d] is also %q", field, first, clip(t.Key().String()))
+			c.addf(at+"instance", "is a duplicate: %s[%d] is also %q", field, first, Clip(t.Key().String()))
 		} else {
 			seen[t.Key()] = i
 		}
@@ -221,7 +221,7 @@ func (c *checks) targetIP(field, s string) {
 		return
 	}
 	if ip, ok := c.ip(field, s); ok && ip.String() != s {
-		c.addf(field, "must be written %s, got %q", ip, clip(s))
+		c.addf(field, "must be written %s, got %q", ip, Clip(s))
 	}
 }
 
@@ -233,7 +233,7 @@ func (c *checks) healthCheck(field string, h HealthCheck) {
 		}
 	case HealthHTTP, HealthHTTPS:
 	default:
-		c.addf(field+".protocol", "must be tcp, http, https or none, got %q", clip(string(h.Protocol)))
+		c.addf(field+".protocol", "must be tcp, http, https or none, got %q", Clip(string(h.Protocol)))
 	}
 	c.between(field+".port", h.Port, 0, 65535)
 	c.between(field+".intervalMillis", h.IntervalMillis, 0, 300_000)
@@ -241,10 +241,10 @@ func (c *checks) healthCheck(field string, h HealthCheck) {
 	c.between(field+".healthyThreshold", h.HealthyThreshold, 0, 10)
 	c.between(field+".unhealthyThreshold", h.UnhealthyThreshold, 0, 10)
 	if _, err := url.ParseRequestURI(h.Path); h.Path != "" && (err != nil || len(h.Path) > 1024 || !strings.HasPrefix(h.Path, "/")) {
-		c.addf(field+".path", "must be the path of a URL, begin with / and be at most 1024 bytes, got %q", clip(h.Path))
+		c.addf(field+".path", "must be the path of a URL, begin with / and be at most 1024 bytes, got %q", Clip(h.Path))
 	}
 	if _, ok := parseCodes(h.ExpectedCodes); h.ExpectedCodes != "" && !ok {
-		c.addf(field+".expectedCodes", "must be HTTP statuses from 100 to 599 or ranges of statuses, separated by commas, e.g. 200-299,401; got %q", clip(h.ExpectedCodes))
+		c.addf(field+".expectedCodes", "must be HTTP statuses from 100 to 599 or ranges of statuses, separated by commas, e.g. 200-299,401; got %q", Clip(h.ExpectedCodes))
 	}
 }
 
@@ -307,7 +307,7 @@ func (c *checks) sourceRanges(ranges []string) {
 	}
 	for i, r := range ranges {
 		if p, err := netip.ParsePrefix(r); err != nil || p.Addr().Is4In6() {
-			c.addf(fmt.Sprintf("sourceRanges[%d]", i), "must be a range such as 10.0.0.0/8 or 2001:db8::/32, got %q", clip(r))
+			c.addf(fmt.Sprintf("sourceRanges[%d]", i), "must be a range such as 10.0.0.0/8 or 2001:db8::/32, got %q", Clip(r))
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (c *checks) name(field, s string) {
 	case s == "":
 		c.addf(field, "is required")
 	case !nameRE.MatchString(s):
-		c.addf(field, "must be lower-case letters, digits and dashes, at most %d characters, and not begin or end with a dash; got %q", MaxNameLength, clip(s))
+		c.addf(field, "must be lower-case letters, digits and dashes, at most %d characters, and not begin or end with a dash; got %q", MaxNameLength, Clip(s))
 	}
 }
 
@@ -79,17 +79,17 @@ func (c *checks) labels(m map[string]string) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		if len(k) > MaxLabelKey || !labelKeyRE.MatchString(k) {
-			c.addf(field, "has the invalid key %q: a key has letters, digits, '-', '_', '.' and '/', and at most %d characters", clip(k), MaxLabelKey)
+			c.addf(field, "has the invalid key %q: a key has letters, digits, '-', '_', '.' and '/', and at most %d characters", Clip(k), MaxLabelKey)
 		}
 		if v := m[k]; len(v) > MaxLabelValue || !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl) {
-			c.addf(field+"."+clip(k), "must be printable UTF-8 text of at most %d bytes", MaxLabelValue)
+			c.addf(field+"."+Clip(k), "must be printable UTF-8 text of at most %d bytes", MaxLabelValue)
 		}
 	}
 }
 
-// clip shortens s, so that an error message stays short even if the caller sent
+// Clip shortens s to 80 bytes and "…", so that an error message stays short even if the caller sent
 // a long value.
-func clip(s string) string {
+func Clip(s string) string {
 	if len(s) > 80 {
 		return strings.ToValidUTF8(s[:80], "") + "…"
 	}

@@ -235,7 +235,7 @@ func (r SetMetadataTree) Validate() error {
 			c.metadataText(at+"path", l.Path, nil)
 		}
 		if first, dup := seen[l.Path]; dup {
-			c.addf(at+"path", "is a duplicate: leaves[%d] also has the path %q", first, clip(l.Path))
+			c.addf(at+"path", "is a duplicate: leaves[%d] also has the path %q", first, Clip(l.Path))
 		} else {
 			seen[l.Path] = n
 		}
@@ -249,19 +249,19 @@ func (r SetMetadataTree) Validate() error {
 
 func (c *checks) metadataPath(field, s string) {
 	if len(s) > 128 || !pathRE.MatchString(s) || path.Clean(s) != s {
-		c.addf(field, "must be a path such as /latest/meta-data, without a final slash and with at most 128 characters; got %q", clip(s))
+		c.addf(field, "must be a path such as /latest/meta-data, without a final slash and with at most 128 characters; got %q", Clip(s))
 	}
 }
 
 func (c *checks) notReserved(field, s string) {
 	if s == "/v1" || strings.HasPrefix(s, "/v1/") {
-		c.addf(field, "must not be /v1 or a path below /v1, which this cloud reserves; got %q", clip(s))
+		c.addf(field, "must not be /v1 or a path below /v1, which this cloud reserves; got %q", Clip(s))
 	}
 }
 
 func (c *checks) header(field, s string) {
 	if len(s) > 64 || !headerRE.MatchString(s) {
-		c.addf(field, "must be the name of an HTTP header of at most 64 characters; got %q", clip(s))
+		c.addf(field, "must be the name of an HTTP header of at most 64 characters; got %q", Clip(s))
 	}
 }
 
@@ -276,7 +276,7 @@ func (c *checks) metadataText(field, s string, extraVariables map[string]func(To
 		if _, ok := metadataVariable(found[1], Instance{}); !ok && extraVariables[found[1]] == nil {
 			all := slices.Concat(slices.Sorted(maps.Keys(metadataVariables)), slices.Sorted(maps.Keys(extraVariables)))
 			c.addf(field, "has the unknown variable %q: use labels.KEY or one of %s; the suffixes .number, .decN and .hexN are allowed for %s",
-				clip(found[1]), strings.Join(all, ", "), strings.Join(numberedVariables, ", "))
+				Clip(found[1]), strings.Join(all, ", "), strings.Join(numberedVariables, ", "))
 		}
 	}
 	if strings.Contains(variableRE.ReplaceAllString(s, ""), "${") {

@@ -225,7 +225,7 @@ func (c *checks) parsePrefix(field, s string, least, most int) (netip.Prefix, bo
 		if six {
 			family, example = "IPv6", "fd10::/48"
 		}
-		c.addf(field, "must be a range of %s addresses such as %s, got %q", family, example, clip(s))
+		c.addf(field, "must be a range of %s addresses such as %s, got %q", family, example, Clip(s))
 	case p.Masked() != p:
 		c.addf(field, "must not have host bits: want %s, got %s", p.Masked(), p)
 	case p.Bits() < least || p.Bits() > most:

@@ -60,6 +60,6 @@ func (t NoticeType) Validate() error {
 
 func (c *checks) noticeType(field string, t NoticeType) {
 	if t.Verb() == "" {
-		c.addf(field, "must be maintenance or preemption, got %q", clip(string(t)))
+		c.addf(field, "must be maintenance or preemption, got %q", Clip(string(t)))
 	}
 }

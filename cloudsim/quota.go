@@ -88,7 +88,7 @@ func ValidateQuotas(limits map[QuotaName]int64) error {
 	var c checks
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		if _, ok := DefaultQuotas()[name]; !ok {
-			c.addf("quotas", "has the unknown name %q: use one of %q", clip(string(name)), QuotaNames())
+			c.addf("quotas", "has the unknown name %q: use one of %q", Clip(string(name)), QuotaNames())
 		}
 		if n := limits[name]; n < 0 || n > maxQuota {
 			c.addf("quotas."+string(name), "must be between 0 and %d, got %d", int64(maxQuota), n)

@@ -78,7 +78,7 @@ func (c *checks) recordName(s string) {
 	case s == "":
 		c.addf("name", "is required")
 	case len(s) > MaxRecordName || !utf8.ValidString(s) || !printable(s):
-		c.addf("name", "must be printable UTF-8 text of at most %d bytes; got %q", MaxRecordName, clip(s))
+		c.addf("name", "must be printable UTF-8 text of at most %d bytes; got %q", MaxRecordName, Clip(s))
 	}
 }
 

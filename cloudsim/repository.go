@@ -47,6 +47,6 @@ func (c *checks) repository(field, s string) {
 	case s == "":
 		c.addf(field, "is required")
 	case len(s) > MaxRepositoryName || !repositoryRE.MatchString(s):
-		c.addf(field, "must have parts of lower-case letters and digits, separated by '/'; inside a part, '.', '_', '__' or dashes may separate letters and digits; at most %d characters, e.g. team-a/web; got %q", MaxRepositoryName, clip(s))
+		c.addf(field, "must have parts of lower-case letters and digits, separated by '/'; inside a part, '.', '_', '__' or dashes may separate letters and digits; at most %d characters, e.g. team-a/web; got %q", MaxRepositoryName, Clip(s))
 	}
 }

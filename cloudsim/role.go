@@ -121,7 +121,7 @@ func (r CreateRole) Validate() error {
 	if len(r.Permissions) == 0 || len(r.Permissions) > maxPermissions {
 		c.addf("permissions", "must have 1 to %d entries, got %d", maxPermissions, len(r.Permissions))
 	} else if i := slices.IndexFunc(r.Permissions, func(p Permission) bool { return !permissionRE.MatchString(string(p)) }); i >= 0 {
-		c.addf("permissions", "must be operation ids in which * matches any characters, e.g. disks.*, or @read or @write; got %q", clip(string(r.Permissions[i])))
+		c.addf("permissions", "must be operation ids in which * matches any characters, e.g. disks.*, or @read or @write; got %q", Clip(string(r.Permissions[i])))
 	}
 	return c.err()
 }

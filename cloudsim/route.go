@@ -88,9 +88,9 @@ func (r CreateRoute) Validate() error {
 	case r.Destination == "":
 		c.addf("destination", "is required")
 	case err != nil || p.Addr().Is4In6():
-		c.addf("destination", "must be a range of addresses such as 10.244.1.0/24, got %q", clip(r.Destination))
+		c.addf("destination", "must be a range of addresses such as 10.244.1.0/24, got %q", Clip(r.Destination))
 	case p.Masked().String() != r.Destination:
-		c.addf("destination", "must be written as %s, got %q", p.Masked(), clip(r.Destination))
+		c.addf("destination", "must be written as %s, got %q", p.Masked(), Clip(r.Destination))
 	default:
 		c.outsideReserved("destination", p)
 	}

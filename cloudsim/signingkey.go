@@ -81,7 +81,7 @@ func (r RotateSigningKey) Validate() error {
 	switch r.Use {
 	case KeyIdentity, KeyRegistry:
 	default:
-		c.addf("use", "must be identity or registry, got %q", clip(string(r.Use)))
+		c.addf("use", "must be identity or registry, got %q", Clip(string(r.Use)))
 	}
 	if r.OverlapSeconds < 0 || r.OverlapSeconds > MaxKeyOverlap {
 		c.addf("overlapSeconds", "must be between 0 and %d, got %d", MaxKeyOverlap, r.OverlapSeconds)

@@ -53,7 +53,7 @@ func (r CreateSnapshotGroup) Validate() error {
 		case d == "":
 			c.addf("disks", "has an empty id at index %d", i)
 		case slices.Contains(r.Disks[:i], d):
-			c.addf("disks", "has the duplicate %s", clip(string(d)))
+			c.addf("disks", "has the duplicate %s", Clip(string(d)))
 		}
 	}
 	c.labels(r.Labels)

@@ -49,7 +49,7 @@ func (r CreateWorkloadTrust) Validate() error {
 	c.name("name", r.Name)
 	c.labels(r.Labels)
 	if u, err := url.Parse(r.Issuer); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || len(r.Issuer) > 512 {
-		c.addf("issuer", "must be the issuer URL of the cluster's tokens, with http or https (see the field issuer of 'kubectl get --raw /.well-known/openid-configuration'), got %q", clip(r.Issuer))
+		c.addf("issuer", "must be the issuer URL of the cluster's tokens, with http or https (see the field issuer of 'kubectl get --raw /.well-known/openid-configuration'), got %q", Clip(r.Issuer))
 	}
 	c.audience("audience", r.Audience)
 	var set KeySet
@@ -58,7 +58,7 @@ func (r CreateWorkloadTrust) Validate() error {
 	}
 	c.name("namespace", r.Namespace)
 	if r.ServiceAccount == "" || len(r.ServiceAccount) > 253 || strings.ContainsAny(r.ServiceAccount, ":/ ") {
-		c.addf("serviceAccount", "must be the name of a Kubernetes service account, got %q", clip(r.ServiceAccount))
+		c.addf("serviceAccount", "must be the name of a Kubernetes service account, got %q", Clip(r.ServiceAccount))
 	}
 	if len(r.UID) > 64 {
 		c.addf("uid", "must be at most 64 bytes")

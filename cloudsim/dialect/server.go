@@ -111,7 +111,7 @@ func Decode(raw []byte, target any) error {
 			if s, err := strconv.Unquote(name); err == nil {
 				name = s
 			}
-			return cloudsim.InvalidField(clip(name), "is not known")
+			return cloudsim.InvalidField(cloudsim.Clip(name), "is not known")
 		}
 		return NotJSON{fmt.Errorf("the body is not valid JSON: %w", err)}
 	}
@@ -135,13 +135,6 @@ func jsonType(t reflect.Type) string {
 	default:
 		return "number"
 	}
-}
-
-func clip(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:80], "") + "…"
-	}
-	return s
 }
 
 type server struct {
@@ -198,7 +191,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !ok {
 			why = "'allinone dialect calls " + s.dialect.Name + "' lists the supported calls"
 		}
-		return 0, nil, Unsupported{What: clip(r.Method + " " + r.URL.Path), Why: why}
+		return 0, nil, Unsupported{What: cloudsim.Clip(r.Method + " " + r.URL.Path), Why: why}
 	}})
 }
 
@@ -219,7 +212,7 @@ func (s *server) selectedCall(r *Request) Call {
 			resource = "other"
 		}
 		s.metrics.unsupported.WithLabelValues(s.dialect.Name, resource).Inc()
-		return 0, nil, Unsupported{What: clip(name), Why: "'allinone dialect calls " + s.dialect.Name + "' lists the supported calls"}
+		return 0, nil, Unsupported{What: cloudsim.Clip(name), Why: "'allinone dialect calls " + s.dialect.Name + "' lists the supported calls"}
 	}}
 }
 

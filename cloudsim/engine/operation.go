@@ -149,7 +149,7 @@ func (e *Engine) GetOperation(ctx context.Context, id cloudsim.OperationID) (clo
 // operations for a day.
 func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Operation], error) {
 	if o.State != "" && !slices.Contains(cloudsim.OperationStates(), cloudsim.OperationState(o.State)) {
-		return cloudsim.List[cloudsim.Operation]{}, cloudsim.InvalidField("query.state", fmt.Sprintf("must be pending, running, done, failed or cancelled, got %q", clip(o.State)))
+		return cloudsim.List[cloudsim.Operation]{}, cloudsim.InvalidField("query.state", fmt.Sprintf("must be pending, running, done, failed or cancelled, got %q", cloudsim.Clip(o.State)))
 	}
 	l, err := listPage(ctx, e.core, operations, o, nil)
 	now := e.Now()

@@ -76,7 +76,7 @@ type networked interface {
 // kinds without zones, getZone is nil.
 func listPage[T any](ctx context.Context, c *core, t store.Table[T], o cloudsim.ListOptions, getZone func(*T) string) (l cloudsim.List[T], err error) {
 	if o.After != "" && t.Prefix != "" && !strings.HasPrefix(o.After, t.Prefix+"-") {
-		return l, cloudsim.InvalidField("after", "must be the value of the field 'next' of the previous page, which is the id of a listed resource; got "+strconv.Quote(clip(o.After)))
+		return l, cloudsim.InvalidField("after", "must be the value of the field 'next' of the previous page, which is the id of a listed resource; got "+strconv.Quote(cloudsim.Clip(o.After)))
 	}
 	call, err := callOf(ctx)
 	if err != nil {
@@ -205,10 +205,6 @@ func rows[T any](tx *store.Tx, call Call, t store.Table[T], o cloudsim.ListOptio
 		yield(v, err)
 	}
 }
-
-// clip shortens a value for an error message, because a client can send a very
-// long value.
-func clip(s string) string { return s[:min(len(s), 80)] }
 
 // projectOf returns the project in which a call creates resources: the project of the call, or the
 // default project if the call is for all projects.

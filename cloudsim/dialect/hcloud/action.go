@@ -112,7 +112,7 @@ func (a *api) listActions(r *dialect.Request) (int, any, error) {
 	for _, s := range ids {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil {
-			return 0, nil, cloudsim.InvalidField("id", "must be a number, got "+strconv.Quote(clip(s)))
+			return 0, nil, cloudsim.InvalidField("id", "must be a number, got "+strconv.Quote(cloudsim.Clip(s)))
 		}
 		o, err := r.Cloud.GetOperation(r.Context(), dialect.ID[cloudsim.OperationID](prefixOperation, n))
 		if errors.Is(err, cloudsim.NotFound) {

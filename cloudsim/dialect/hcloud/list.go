@@ -40,7 +40,7 @@ func parseQuery(q url.Values, sortable ...string) (out query, err error) {
 		}
 		n, parseErr := strconv.Atoi(q.Get(field))
 		if parseErr != nil || n < 1 {
-			err = cloudsim.InvalidField(field, "must be a number of at least 1, got "+strconv.Quote(clip(q.Get(field))))
+			err = cloudsim.InvalidField(field, "must be a number of at least 1, got "+strconv.Quote(cloudsim.Clip(q.Get(field))))
 		}
 		return n
 	}
@@ -51,19 +51,12 @@ func parseQuery(q url.Values, sortable ...string) (out query, err error) {
 	for _, s := range q["sort"] {
 		field, direction, _ := strings.Cut(s, ":")
 		if field != "id" && !slices.Contains(sortable, field) || direction != "" && direction != "asc" && direction != "desc" {
-			return out, cloudsim.InvalidField("sort", "must be a field such as id, with :asc or :desc, got "+strconv.Quote(clip(s)))
+			return out, cloudsim.InvalidField("sort", "must be a field such as id, with :asc or :desc, got "+strconv.Quote(cloudsim.Clip(s)))
 		}
 		out.sort = append(out.sort, s)
 	}
 	out.equal, out.keep, err = parseSelector(q.Get("label_selector"))
 	return out, err
-}
-
-func clip(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:80], "") + "…"
-	}
-	return s
 }
 
 // isSelected reports whether the query selects a resource by its name and its labels. It does not
