@@ -2,6 +2,7 @@ package cloudcli
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +75,24 @@ func TestToMillis(t *testing.T) {
 		if got, err := toMillis("interval", in); !errors.Is(err, cloudsim.Invalid) {
 			t.Errorf("%s: got %d, error %v; want Invalid", in, got, err)
 		}
+	}
+}
+
+// TestBindingName proves that two roles of an account with a long name have different names of role
+// bindings, and that these names are valid.
+func TestBindingName(t *testing.T) {
+	if got := bindingName("ci", "reader"); got != "ci-reader" {
+		t.Errorf("short names: got %q, want ci-reader", got)
+	}
+	account := strings.Repeat("a", cloudsim.MaxNameLength-1)
+	one, two := bindingName(account, "reader"), bindingName(account, "admin")
+	for _, name := range []string{one, two} {
+		if err := (cloudsim.CreateRoleBinding{Name: name, Role: "reader", ServiceAccount: "ci"}).Validate(); err != nil {
+			t.Errorf("name %q of a role binding: %v", name, err)
+		}
+	}
+	if one == two {
+		t.Errorf("bindings of two roles: both have the name %q", one)
 	}
 }
 

@@ -2,6 +2,7 @@ package cloudcli
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 
@@ -87,8 +88,13 @@ of the names of the account and the role.`,
 	return cmd
 }
 
-// bindingName returns a name for the role binding that gives a role to an account.
+// bindingName returns a name for the role binding that gives a role to an account. If the names are
+// too long together, bindingName shortens them and adds a part of their hash.
 func bindingName(account, role string) string {
 	name := account + "-" + role
-	return name[:min(len(name), cloudsim.MaxNameLength)]
+	if len(name) <= cloudsim.MaxNameLength {
+		return name
+	}
+	hash := fmt.Sprintf("-%x", sha256.Sum256([]byte(name)))[:9]
+	return name[:cloudsim.MaxNameLength-len(hash)] + hash
 }
