@@ -183,7 +183,7 @@ func errorKinds() []string {
 // applyTo parses the flags and writes their values into req. It returns an error for each
 // flag that it cannot parse.
 func (in faultFlags) applyTo(req *cloudsim.CreateFault) error {
-	var errs [8]error
+	var errs [10]error
 	req.Labels, errs[0] = cli.ParseLabels("label", in.labels)
 	req.Match.Labels, errs[1] = cli.ParseLabels("selector", in.matchLabels)
 	req.When.From, errs[2] = cli.Instant("from", in.from)
@@ -197,7 +197,8 @@ func (in faultFlags) applyTo(req *cloudsim.CreateFault) error {
 		req.When.Probability = &in.probability
 	}
 	req.Effect.Type = cloudsim.FaultEffectType(in.effect)
-	req.Effect.LatencyMillis, req.Effect.JitterMillis = int(in.latency.Milliseconds()), int(in.jitter.Milliseconds())
+	req.Effect.LatencyMillis, errs[8] = delayMillis("latency", in.latency)
+	req.Effect.JitterMillis, errs[9] = delayMillis("jitter", in.jitter)
 	var given []error
 	for _, err := range errs {
 		if err != nil {

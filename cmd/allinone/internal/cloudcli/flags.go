@@ -118,6 +118,14 @@ func toMillis(flag string, d time.Duration) (int, error) {
 	return int(d.Milliseconds()), nil
 }
 
+// delayMillis is like toMillis, but accepts 0.
+func delayMillis(flag string, d time.Duration) (int, error) {
+	if d == 0 {
+		return 0, nil
+	}
+	return toMillis(flag, d)
+}
+
 // wholeSeconds converts a duration to seconds, the unit of the API. It returns an error if the
 // duration is not a whole number of seconds.
 func wholeSeconds(flag string, d time.Duration) (int, error) {
