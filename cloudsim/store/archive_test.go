@@ -113,16 +113,16 @@ func TestArchive(t *testing.T) {
 		t.Fatalf("archive of an empty store: got error %v", err)
 	}
 	for defect, bad := range map[string][][]string{
-		"no buckets":                        {},
-		"other schema":                      {{"meta", "schema", "2"}},
-		"unknown bucket":                    {{"faults"}, schema},
-		"bucket of one address family only": {{"index/"}, schema},
-		"long key":                          {schema, {"note/x", strings.Repeat("k", 32769), ""}},
-		"short due time":                    {{"due", "x", "{}"}, schema},
-		"damaged due work item":             {{"due", "0123456789abcdef", "\xff"}, schema},
-		"short count":                       {schema, {"usage", "p\x00q", "x"}},
-		"short number":                      {{"free/p", "x", ""}, schema},
-		"short revision":                    {{"journal", "x", "{}"}, schema},
+		"no buckets":                    {},
+		"other schema":                  {{"meta", "schema", "2"}},
+		"unknown bucket":                {{"faults"}, schema},
+		"bucket without a name after /": {{"index/"}, schema},
+		"long key":                      {schema, {"note/x", strings.Repeat("k", 32769), ""}},
+		"short due time":                {{"due", "x", "{}"}, schema},
+		"damaged due work item":         {{"due", "0123456789abcdef", "\xff"}, schema},
+		"short count":                   {schema, {"usage", "p\x00q", "x"}},
+		"short number":                  {{"free/p", "x", ""}, schema},
+		"short revision":                {{"journal", "x", "{}"}, schema},
 	} {
 		if _, err := unarchive(t, makeState(t, bad...)); err == nil {
 			t.Errorf("archive with %s: got no error", defect)

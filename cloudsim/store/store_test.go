@@ -503,7 +503,7 @@ func TestOpenRefusesOtherSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := store.Open(path); err == nil || !strings.Contains(err.Error(), "start the version that wrote the file") {
-		t.Errorf("got error %v, want an error that tells to start the newer version", err)
+		t.Errorf("got error %v, want an error that names the version to start", err)
 	}
 }
 
