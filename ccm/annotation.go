@@ -43,8 +43,8 @@ type Annotation struct {
 
 // Annotations returns all annotations, in the order of the generated reference.
 // applyAnnotations applies them in the same order, and a later annotation can
-// overwrite a field of an earlier annotation. So proxy-protocol must follow
-// ip-mode, and health-check-path must follow health-check-protocol.
+// overwrite a value that an earlier annotation has set. So proxy-protocol must
+// follow ip-mode, and health-check-path must follow health-check-protocol.
 func Annotations() []Annotation {
 	return []Annotation{
 		{Key: AnnotationLoadBalancerIP, Takes: "one address, or an IPv4 and an IPv6 address separated by a comma", Default: "the cloud chooses", Doc: "Use these reserved addresses of the cloud. They stay reserved when the Service is deleted."},

@@ -146,8 +146,8 @@ func (s *apiServer) apply(t *testing.T, path string) {
 	}
 }
 
-// accountToken returns a token of the CCM's service account. The method apply creates this account
-// from the manifest.
+// accountToken returns a token of the CCM's service account. The test must call s.apply first,
+// because s.apply creates this account.
 func (s *apiServer) accountToken(t *testing.T) string {
 	t.Helper()
 	r, err := s.kube.CoreV1().ServiceAccounts("kube-system").CreateToken(t.Context(), "cloud-controller-manager", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})

@@ -1,10 +1,10 @@
 // Package ccm implements k8s.io/cloud-provider for a simulated cloud
 // (KEP-2392). The cloud controller manager (CCM) initializes Nodes, deletes
 // Nodes without an instance, and creates load balancers for Services. The
-// module k8s.io/cloud-provider contains most of the controllers. Comments call
-// this module upstream or the framework. This package contains the provider
-// that upstream's controllers call, a few additional controllers, and the
-// command.
+// module k8s.io/cloud-provider contains most of the controllers. In comments,
+// "upstream" and "the framework" mean this module. This package contains the
+// provider that upstream's controllers call, a few additional controllers, and
+// the command.
 //
 // Two rules apply everywhere. First, the provider treats an unclear answer of
 // the cloud as an error. It never treats such an answer as the absence of an
@@ -65,8 +65,9 @@ var (
 	_ cloudprovider.InformerUser = (*Provider)(nil)
 )
 
-// New returns a provider that calls the cloud with the given client. The provider reads the current
-// value of a setting at each use. Some settings take effect only after a restart.
+// New returns a provider that calls the cloud with the given client. The provider reads most
+// settings again at each use. The settings that startSettings returns take effect only after a
+// restart.
 func New(log *slog.Logger, api *client.Client, settings *Settings, events record.EventRecorder) *Provider {
 	m := newMirror(log, api)
 	i := &instances{api: api, mirror: m, events: events, settings: settings, absent: map[nodeKey]absenceRecord{}, absenceLasts: minAbsenceLasts}
@@ -80,9 +81,9 @@ func New(log *slog.Logger, api *client.Client, settings *Settings, events record
 
 // Initialize calls onLeading and starts the mirror, a local copy of the cloud's objects. If there
 // is a configuration file, it also starts a reloader, which reads the file periodically. The mirror
-// and the reloader run until the caller closes the channel stop or calls Stop. The method Wait
-// waits until the mirror and the reloader have ended. With leader migration, upstream calls
-// Initialize twice. The second call only calls onLeading.
+// and the reloader run until the caller closes the given channel or calls p.Stop. The caller can
+// use p.Wait to wait until both have ended. With leader migration, upstream calls Initialize twice.
+// The second call only calls onLeading.
 func (p *Provider) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	if p.onLeading != nil {
 		p.onLeading()

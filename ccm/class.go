@@ -13,8 +13,9 @@ import (
 // that this provider serves. The configuration can replace this value.
 const DefaultLoadBalancerClass = "cloudsim.dev/load-balancer"
 
-// notServed is the class that classView gives to Services without a class if
-// another controller serves these Services.
+// notServed is a class that exists only in the informer cache. If the
+// configuration excludes Services without a class, classView gives them this
+// class.
 const notServed = "cloudsim.dev/not-served"
 
 // classView returns an informer transform. With this transform, upstream's service controller
@@ -26,7 +27,7 @@ const notServed = "cloudsim.dev/not-served"
 // notServed. The transform also removes the load balancer finalizer from the Services that this
 // provider does not serve. Upstream therefore does not act on the finalizers of other controllers.
 // When a user changes the type of a Service, Kubernetes removes the class. The transform then
-// removes the finalizer only if another controller owns the finalizer, according to owners. The
+// removes the finalizer only if owners.ownerOf reports that another controller owns it. The
 // transform removes managedFields from all Services.
 //
 // The transform changes Services only in the informer cache, not in the API server. When upstream

@@ -112,10 +112,9 @@ func TestRemovedForeignClassIsIgnored(t *testing.T) {
 }
 
 // A Service loses its class when its type changes. A CCM that starts after this
-// change removes the finalizer of the Service only with a proof. The proof must
-// show that a CCM of this cloud added the finalizer. The test uses two proofs:
-// a load balancer of the Service in the cloud, and an entry in managedFields
-// with the name of this program.
+// change removes the finalizer only if a proof shows that a CCM of this cloud
+// added the finalizer. The test uses two proofs: a load balancer of the Service
+// in the cloud, and an entry in managedFields with the name of this program.
 func TestFinalizerOfUnknownOwner(t *testing.T) {
 	r := newRig(t)
 	gone := newService(func(s *v1.Service) {

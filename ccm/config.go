@@ -34,8 +34,8 @@ type Config struct {
 	// the CCM deletes its Node. The default is 0.
 	NodeDeletionGrace metav1.Duration `json:"nodeDeletionGrace,omitempty"`
 	// LoadBalancerClass is the spec.loadBalancerClass of the Services that the
-	// CCM serves. The CCM also serves Services without a class if
-	// OnlyLoadBalancerClass is false. The default is DefaultLoadBalancerClass.
+	// CCM serves. If OnlyLoadBalancerClass is false, the CCM also serves
+	// Services without a class. The default is DefaultLoadBalancerClass.
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
 	// OnlyLoadBalancerClass makes the CCM ignore Services without a class. This
 	// setting is necessary if another controller serves these Services.
@@ -108,7 +108,8 @@ func (c Config) Validate() error {
 	case c.URL == "":
 		add("url is required: set --cloud-url, %s, or url in the file of --cloud-config", EnvURL)
 	case err != nil:
-		// The error of url.Parse may contain a password, so the message must not contain this error.
+		// The error of url.Parse may contain a password, so the message must not contain this
+		// error.
 		add("url is not a valid URL: set it to a URL like http://127.0.0.1:8180, without a user and a password")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		add("url must have no user, query or fragment: put the token into the file that tokenFile names")

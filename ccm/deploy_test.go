@@ -69,9 +69,8 @@ func decodeObject[T any](t *testing.T, docs map[string][]byte, name string) (v T
 	return v
 }
 
-// The rules of the CCM's ClusterRole in the folder deploy/ccm are equal to the rules with which
-// `allinone up` runs the CCM in a lab. The tests of the lab therefore also test the rules in this
-// folder.
+// The folder deploy/ccm contains a ClusterRole for the CCM. `allinone up` creates a ClusterRole
+// with the same rules in a lab. The tests of the lab therefore also test the rules in deploy/ccm.
 func TestShippedRulesEqualLabRules(t *testing.T) {
 	shipped, lab := readManifest(t, deployed+"/rbac.yaml"), readManifest(t, "../lab/rbac.yaml")
 	const role = "ClusterRole/cloudsim:cloud-controller-manager"

@@ -134,7 +134,7 @@ func (e endpointReader) podsOf(svc *v1.Service) ([]pod, error) {
 }
 
 // numbersOf returns the port numbers of the pods in the EndpointSlice s, in the
-// order of the Service's ports. A missing port has the number 0.
+// order of the Service's ports. If s lacks a port, its number is 0.
 func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 	numbers := make([]int, len(svc.Spec.Ports))
 	for i, p := range svc.Spec.Ports {

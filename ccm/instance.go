@@ -92,16 +92,16 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 // except terminated. The framework deletes the Node if the result is false.
 // InstanceExists therefore returns false only in two cases. In the first case,
 // the cloud reports that the instance is terminated. In the second case, the
-// cloud does not find the instance, and the list of the instances with the
-// Node's name does not contain the instance. In both cases the result remains
-// true during NodeDeletionGrace (see inDeletionGrace).
+// cloud does not have the instance, and a list of instances confirms this. In
+// both cases the result remains true during NodeDeletionGrace (see
+// inDeletionGrace).
 //
 // In all unclear cases InstanceExists returns an error, so that the framework
 // keeps the Node:
 //
 //   - The URL does not lead to a cloud, or the project does not exist.
-//   - The Node's provider id is invalid, or the cloud's instance with the same
-//     instance id has another provider id.
+//   - The Node's provider id is invalid.
+//   - The instance in the cloud does not have the provider id of the Node.
 //   - No instance has the Node's name, and the Node has neither a provider id
 //     nor the taint of an uninitialized Node. The machine of such a Node may be
 //     outside of this cloud.
@@ -246,9 +246,9 @@ func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 }
 
 // find returns the Node's instance, from the mirror or from the cloud. If the cloud does not have
-// the instance, the second result is false. In this case the error is nil only if rightPlace
-// confirms that the CCM uses the cloud and the project of this cluster. If the Node has a provider
-// id and its instance is terminated, the second result is false, and the error is nil.
+// the instance, the second result is false, and the error is the result of rightPlace. The second
+// result is also false if the Node has a provider id and its instance is terminated. In this case
+// the error is nil.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.findAnyState(ctx, node)
@@ -268,9 +268,10 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 // rightPlace returns nil if this process has found an instance of this cluster in the current cloud
 // and project. At each call, it compares the current cloud and project with the cloud and project
 // of that instance, because the settings and the token may have changed. The parameter url is the
-// URL that the settings contained before the search for the instance. If the token is for all
-// projects and the configuration contains no project, the CCM finds the instances of every project.
-// In this case rightPlace compares only the cloud.
+// URL of the cloud in which find did not find the Node's instance. If the settings now contain
+// another URL, rightPlace returns an error. If the token is for all projects and the configuration
+// contains no project, the CCM finds the instances of every project. In this case rightPlace
+// compares only the cloud.
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	if s.settings.Get().URL != url {
 		return fmt.Errorf("node %q: the Node stays, because the URL of the cloud changed during the search for its instance", name)
@@ -288,8 +289,8 @@ func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	return nil
 }
 
-// findAnyState returns the Node's instance, which may be terminated. If the cloud has
-// no such instance, the result has an empty id.
+// findAnyState returns the Node's instance, which may be terminated. If the cloud does not have
+// the instance, the result has an empty id.
 func (s *instances) findAnyState(ctx context.Context, node *v1.Node) (none cloudsim.Instance, err error) {
 	if i, ok := s.fromMirror(node); ok {
 		return i, nil
@@ -318,8 +319,7 @@ func (s *instances) findAnyState(ctx context.Context, node *v1.Node) (none cloud
 
 // confirmAbsent lists the instances with the Node's name. It returns nil if the list does not
 // contain the instance. A successful list proves that the URL leads to a cloud, and that the
-// project exists. So the NotFound error that the caller got before means that the instance is
-// absent.
+// project exists. So neither the URL nor the project caused the NotFound error of the caller.
 func (s *instances) confirmAbsent(ctx context.Context, name string, id cloudsim.InstanceID) error {
 	l, err := s.api.ListInstances(ctx, cloudsim.ListOptions{Name: name})
 	if err != nil {

@@ -130,9 +130,9 @@ func (r *rig) otherProject(t *testing.T) *client.Client {
 	return &c
 }
 
-// letFind lets the provider find the instance i of the cluster. The provider
-// must have found one instance of the cluster before it accepts the answer that
-// an instance does not exist.
+// letFind lets the provider find the instance i of the cluster. Until the
+// provider finds an instance of the cluster, it returns an error for each
+// absent instance.
 func (r *rig) letFind(t *testing.T, i cloudsim.Instance) {
 	t.Helper()
 	if _, err := r.instances().InstanceMetadata(t.Context(), initializedNode(i)); err != nil {
@@ -320,8 +320,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// If the cloud answers with a zone that is not a valid label, or without a region or a provider id,
-// the CCM returns an error. The CCM could not write such data into the Node.
+// InstanceMetadata returns an error if the zone of the instance is not a valid label value. It also
+// returns an error if the region or the provider id is missing.
 func TestInvalidMetadataIsRefused(t *testing.T) {
 	for name, body := range map[string]string{
 		"blank in zone":  `{"id":"i-000001","name":"node-1","zone":"a b","region":"sim-1","type":"small","state":"running","providerID":"cloudsim://sim-1/a b/i-000001"}`,

@@ -50,9 +50,9 @@ type allocator struct {
 	queue    queue.Interface
 }
 
-// newAllocator returns an allocator that accepts only ranges within clusterCIDR, a list of prefixes
-// with commas. If clusterCIDR is empty, the allocator accepts all ranges. If clusterName is not
-// empty, the allocator also creates the routes of this cluster.
+// newAllocator returns an allocator that accepts only ranges within clusterCIDR, a comma-separated
+// list of prefixes. If clusterCIDR is empty, the allocator accepts all ranges. If clusterName is
+// not empty, the allocator also creates the routes of this cluster.
 func newAllocator(p *Provider, kube kubernetes.Interface, nodes coreinformers.NodeInformer, clusterCIDR, clusterName string) (*allocator, error) {
 	a := &allocator{
 		log: p.log, p: p, kube: kube, nodes: nodes.Lister(), routes: clusterName,
@@ -98,9 +98,10 @@ func (a *allocator) run(ctx context.Context) {
 	})
 }
 
-// sync writes the pod ranges of the instance to a Node that belongs to the
-// cloud and has no ranges yet. It treats a Node that still waits for
-// initialization as a Node of the cloud.
+// sync writes the pod ranges of an instance to its Node, which has the given
+// name. If the Node already has ranges, or does not belong to the cloud, sync
+// writes nothing. It treats a Node that still waits for initialization as a
+// Node of the cloud.
 func (a *allocator) sync(ctx context.Context, name string) error {
 	node, err := a.nodes.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {
@@ -188,8 +189,8 @@ func (a *allocator) createRoutes(ctx context.Context, node *v1.Node, ranges []st
 	return nil
 }
 
-// isPermanent reports whether a retry would return the same error until a
-// person changes the configuration.
+// isPermanent reports whether all retries fail until a person changes the
+// configuration.
 func isPermanent(err error) bool {
 	switch cloudsim.KindOf(err) {
 	case cloudsim.Invalid, cloudsim.Denied, cloudsim.Exists, cloudsim.NotFound:

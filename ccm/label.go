@@ -31,10 +31,13 @@ const AnnotationNodeLabels = "cloudsim.dev/labels-from-instance"
 // labelPeriod is the time between two rounds of the labeler. In each round
 // the CCM compares the labels of all Nodes with the labels of their
 // instances. The CCM reads the instances from the mirror, a local copy, so
-// the comparison needs no calls to the cloud. The period must be short, because
-// a label of an instance can change between the initialization of its Node and
-// the next round. The CCM then regards the old value as set by a person, and
-// does not change the value.
+// the comparison needs no calls to the cloud.
+//
+// The period must be short. Upstream copies the labels of an instance to a new
+// Node, but only the next round writes their keys to AnnotationNodeLabels. If a
+// label of the instance changes before this round, the Node has the old value
+// and no annotation. The CCM then keeps the old value, because it treats a
+// label without the annotation as a label of a person.
 const labelPeriod = 2 * time.Second
 
 // labeler copies changed labels of instances to their Nodes. Upstream's node

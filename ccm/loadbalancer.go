@@ -130,10 +130,10 @@ func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 // EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a
 // short time for the deletion. If other Services also use the load balancer,
 // the method only removes the Service from the load balancer. It returns nil
-// after the deletion or the removal, or if the Service has no load balancer.
-// After an error the framework keeps the finalizer, so the Service continues to
-// exist. EnsureLoadBalancerDeleted does not read the spec or the annotations of
-// the Service.
+// after the deletion or the removal. It also returns nil if the Service has no
+// load balancer. After an error the framework keeps the finalizer, so the
+// Service continues to exist. EnsureLoadBalancerDeleted does not read the spec
+// or the annotations of the Service.
 func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, svc *v1.Service) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -174,8 +174,8 @@ func (b *loadBalancers) releaseBalancer(ctx context.Context, lb cloudsim.LoadBal
 			return err
 		}
 		defer release()
-		// Another Service may have joined lb before lockShared returned. The
-		// revision in the cloud is then newer than lb.Revision.
+		// Another Service may have joined lb before lockShared returned. If
+		// lb has a newer revision in the cloud, the caller must read lb again.
 		now, err := b.api.GetLoadBalancer(ctx, lb.ID)
 		if err != nil {
 			return err
@@ -189,10 +189,11 @@ func (b *loadBalancers) releaseBalancer(ctx context.Context, lb cloudsim.LoadBal
 	return err
 }
 
-// find returns the load balancer that belongs to the Service, or the shared
-// load balancer that the Service uses. It does not read the annotations of the
-// Service, because a user may have changed these annotations. It returns an
-// error if another cluster or Service owns the load balancer with the name
+// find returns the load balancer that belongs to the Service. If the Service
+// has no load balancer of its own, find returns the shared load balancer that
+// the Service uses. It does not read the annotations of the Service, because a
+// user may have changed these annotations. It returns an error if another
+// cluster or Service owns the load balancer with the name
 // loadBalancerName(svc).
 func (b *loadBalancers) find(ctx context.Context, cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool, error) {
 	lb, found, err := b.ownLoadBalancer(ctx, cluster, svc)
@@ -377,9 +378,9 @@ func (b *loadBalancers) awaitActive(ctx context.Context, lb cloudsim.LoadBalance
 	return lb, api.NewRetryError(fmt.Sprintf("load balancer %s (%s) is %s", lb.ID, lb.IP, lb.State), retryAfter)
 }
 
-// isTimeout reports whether the time limit or the context ended a wait although
-// the cloud answered all calls. For the deadline error of a call without an
-// answer, the result is false.
+// isTimeout reports whether the error err means that a wait reached its time
+// limit or that its context ended. If the cloud did not answer a call before
+// the deadline, the result is false.
 func isTimeout(err error) bool {
 	return wait.Interrupted(err) && cloudsim.KindOf(err) != cloudsim.Unavailable
 }
@@ -409,9 +410,9 @@ func (b *loadBalancers) defaultMode() cloudsim.ListenerMode {
 }
 
 // regionName returns the region for new load balancers. If the configuration
-// has no region, the cloud must have exactly one region, and regionName returns
-// this region. It reads the region from the cloud once, and again after a call
-// of forgetRegion.
+// has no region, regionName returns the only region of the cloud. If the cloud
+// does not have exactly one region, the result is an error. regionName reads
+// the region from the cloud once, and again after a call of forgetRegion.
 func (b *loadBalancers) regionName(ctx context.Context) (string, error) {
 	if configured := b.settings.Get().Region; configured != "" {
 		return configured, nil

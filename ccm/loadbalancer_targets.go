@@ -16,14 +16,15 @@ import (
 
 // UpdateLoadBalancer replaces the targets of the Service's load balancer. It
 // replaces all targets in one call, so that the load balancer is never without
-// targets. The framework may call UpdateLoadBalancer before EnsureLoadBalancer,
-// after EnsureLoadBalancerDeleted, and with an outdated Service. If the cloud
-// is deleting the load balancer, UpdateLoadBalancer changes nothing. If the
-// load balancer does not exist, UpdateLoadBalancer returns an error. The
+// targets. The framework may call UpdateLoadBalancer before EnsureLoadBalancer
+// or after EnsureLoadBalancerDeleted. It may also pass an outdated Service. If
+// the cloud is deleting the load balancer, UpdateLoadBalancer changes nothing.
+// If the load balancer does not exist, UpdateLoadBalancer returns an error. The
 // framework ignores this error if GetLoadBalancer also does not find the load
 // balancer. UpdateLoadBalancer also returns an error if the annotation of the
-// Service no longer names the shared load balancer that the Service uses. A
-// Service that uses a shared load balancer must not select nodes.
+// Service no longer names the shared load balancer that the Service uses. If a
+// Service with a shared load balancer has a node selector, UpdateLoadBalancer
+// returns an error.
 //
 // When a node joins, the framework calls UpdateLoadBalancer for every Service.
 // To save a call, UpdateLoadBalancer reads the load balancer from the mirror if
@@ -64,10 +65,10 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 }
 
 // fromMirror returns the load balancer of the Service from the mirror. It never returns a shared
-// load balancer. The mirror may be outdated. Nevertheless the caller may write to the load
-// balancer: if the load balancer no longer exists, the cloud refuses the write. If the targets in
-// the mirror are already correct, the targets in the cloud may still be wrong. So the caller must
-// then read the load balancer from the cloud.
+// load balancer. The mirror may be outdated. A write to the load balancer is nevertheless safe,
+// because the cloud refuses the write if the load balancer no longer exists. If the targets in the
+// mirror are already correct, the targets in the cloud may still be wrong. So the caller must then
+// read the load balancer from the cloud.
 func (b *loadBalancers) fromMirror(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil
@@ -159,9 +160,10 @@ func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes [
 var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
 
 // knownTargets returns the given targets except the targets that the cloud refused. The error
-// targetErr names the refused targets. The cloud refuses a target on a deleted instance. The CCM
-// requests such a target while the Node still exists, and this target must not block the other
-// targets. If refused targets are not the cause of targetErr, knownTargets returns false.
+// targetErr names the refused targets. The cloud refuses a target on a deleted instance. If the
+// Node of this instance still exists, the CCM nevertheless requests the target. The caller must
+// then repeat the request without the target. Otherwise the other targets would be missing, too.
+// If refused targets are not the cause of targetErr, knownTargets returns false.
 func knownTargets(targets []cloudsim.Target, targetErr error) ([]cloudsim.Target, bool) {
 	e, ok := errors.AsType[*cloudsim.Error](targetErr)
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {

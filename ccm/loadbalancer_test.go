@@ -379,8 +379,9 @@ func checkForeignLoadBalancer(t *testing.T, r *rig, key string) {
 	}
 }
 
-// Services of two clusters with the same name get different load balancers,
-// because the name of a load balancer depends on the UID of the Service.
+// Two clusters can have the same name. Their Services get different load
+// balancers, because the name of a load balancer depends on the UID of the
+// Service.
 func TestTwoClustersOfOneName(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, newService())
@@ -470,7 +471,7 @@ func updateWithoutLoadBalancer(t *testing.T, r *rig) {
 
 // Concurrent calls for one Service create only one load balancer. Two
 // processes make concurrent calls if both processes lead for a short time.
-// The calls do not modify their parameters, the Service and the Nodes.
+// The calls change neither the Service nor the Nodes.
 func TestTwoLeaders(t *testing.T) {
 	r := newRig(t)
 	s := newService()

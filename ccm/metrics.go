@@ -70,8 +70,8 @@ var registerMetrics = sync.OnceFunc(func() {
 
 // newTransport returns an HTTP transport that trusts the certificate authority in the file caFile.
 // If caFile is empty, the transport trusts the system's authorities. It keeps enough idle
-// connections for all workers. newTransport ignores an error of the file, because Config.Validate
-// has already refused an invalid file.
+// connections for all workers. newTransport ignores the error of client.Trust, because
+// Config.Validate has already refused an invalid file.
 func newTransport(caFile string) http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: connectTimeout}).DialContext

@@ -10,11 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/ccm"
 )
 
-// Upstream's default configuration for leader migration contains outdated names for two of its
-// three controllers. With these names, the CCM would run the two controllers under its main Lease.
-// An older kube-controller-manager uses another Lease, so it could run these controllers at the
-// same time. The default configuration of this package migrates the controllers for load balancers,
-// for routes and for the deletion of Nodes.
+// Upstream's default configuration for leader migration lists three controllers. Two of the names
+// are outdated, so the CCM does not migrate these two controllers. It would run them under its main
+// Lease. An older kube-controller-manager uses another Lease, so it could run these controllers at
+// the same time. The default configuration of this package migrates the controllers for load
+// balancers, for routes and for the deletion of Nodes.
 func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 	verdict := func(c *config.LeaderMigrationConfiguration, name string) leadermigration.FilterResult {
 		return leadermigration.NewLeaderMigrator(c, "cloud-controller-manager").FilterFunc(name)

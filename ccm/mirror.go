@@ -30,11 +30,11 @@ const (
 // these objects from lists and a watch of the cloud. With the mirror, a loop
 // over all nodes needs no calls to the cloud.
 //
-// The mirror can only confirm that an object exists. If the mirror lacks an
-// object, or if the last message of the watch is too old, the caller asks the
-// API. A mirror that is not up to date therefore costs an additional call, but
-// never causes a deletion. Only sharesNone and existingTargets treat a missing
-// object as absent, because their callers delete nothing.
+// The mirror can only confirm that an object exists. If the mirror lacks an object, or if the last
+// message of the watch is too old, the caller asks the API. A mirror that is not up to date
+// therefore costs an additional call, but never causes a deletion. The methods sharesNone and
+// existingTargets are exceptions. If the mirror is up to date but lacks an object, they do not ask
+// the API. This is safe, because their callers delete nothing.
 type mirror struct {
 	log *slog.Logger
 	api *client.Client
@@ -74,8 +74,8 @@ func (m *mirror) run(ctx context.Context) {
 // relist calls applyFn and cancels the watch, so that mirror.run lists all objects again. The
 // function applyFn stores a new configuration, which may contain the URL of another cloud. relist
 // holds the lock mu during the call of applyFn. So no caller can use objects of the old cloud
-// together with the new configuration. Callers do not use the mirror until the new lists are
-// complete. A list or an event that was in progress does not end this state.
+// together with the new configuration. Until the new lists are complete, callers do not use the
+// mirror, even if the mirror still receives an earlier list or event.
 func (m *mirror) relist(applyFn func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,10 +216,10 @@ func (m *mirror) instance(id cloudsim.InstanceID) (cloudsim.Instance, bool) {
 	return i, ok && m.isFreshLocked()
 }
 
-// instanceNamed returns the instance with the given name. The second result is
-// true only if callers may use the mirror (see isFreshLocked) and the mirror has
-// exactly one instance with this name. Names are unique in a project, but with
-// the token of an admin the mirror contains several projects.
+// instanceNamed returns the instance with the given name. The second result is true only if callers
+// may use the mirror (see isFreshLocked) and the mirror has exactly one instance with this name.
+// Names are unique only in a project. With the token of an admin, the mirror contains the instances
+// of several projects.
 func (m *mirror) instanceNamed(name string) (cloudsim.Instance, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -255,9 +255,9 @@ func (m *mirror) allBalancers() (iter.Seq[cloudsim.LoadBalancer], bool) {
 	}, m.isFreshLocked()
 }
 
-// subscribe adds two callbacks. The mirror calls onChange for every event of the watch about a
-// load balancer. It calls onFresh when callers may use the mirror again. The mirror makes one
-// call at a time, so a callback must not block.
+// subscribe adds two callbacks. The mirror calls onChange for every event of the watch about a load
+// balancer. It calls onFresh when callers may use the mirror again. A callback must not block,
+// because the mirror handles no events while a callback runs.
 func (m *mirror) subscribe(onChange func(cloudsim.LoadBalancer), onFresh func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -278,8 +278,8 @@ func (s *mirroredKind[ID, T]) reset(all []T) {
 }
 
 // put stores the resource v. If the store already has a newer revision of this resource, put does
-// nothing. The watch begins at the revision of the first page of a list, so a later page can be
-// newer than an event.
+// nothing. The watch begins at the revision of the first page of a list. A later page of this list
+// can therefore contain a newer revision of the resource than an event.
 func (s *mirroredKind[ID, T]) put(v T) {
 	id := s.id(v)
 	if have, ok := s.byID[id]; ok {

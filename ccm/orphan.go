@@ -132,9 +132,9 @@ func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	})
 }
 
-// handleOrphan reports an orphan when the sweeper finds it for the first time.
-// If the setting DeleteOrphans is true, handleOrphan deletes the orphan after
-// the time OrphanGrace, which begins with the report.
+// handleOrphan reports an orphan when the sweeper finds it for the first time. If the setting
+// DeleteOrphans is true, handleOrphan deletes the orphan when the time OrphanGrace has passed since
+// the report.
 func (s *sweeper) handleOrphan(ctx context.Context, o orphan, lb cloudsim.LoadBalancer) error {
 	cfg := s.p.settings.Get()
 	since, known := s.since[o]

@@ -131,12 +131,11 @@ func TestOrphansOfOneService(t *testing.T) {
 	}
 }
 
-// The load balancer of an existing Service can also become an orphan. In the
-// first case of this test, the Service no longer has the type LoadBalancer, and
-// a person has removed its finalizer. In the second case, the Service has the
-// class of another controller, and its status does not contain the address of
-// this load balancer. While the status contains this address, the controller of
-// that class may use the load balancer.
+// The load balancer of an existing Service can also become an orphan. In the first case of this
+// test, the Service no longer has the type LoadBalancer, and a person has removed its finalizer. In
+// the second case, the Service has the class of another controller, and its status does not contain
+// the address of this load balancer. While the status contains this address, the load balancer is
+// not an orphan, because the other controller can still use it.
 func TestOrphanOfExistingService(t *testing.T) {
 	for name, tc := range map[string]struct {
 		keeps, leaves func(*v1.Service, cloudsim.LoadBalancer)

@@ -88,9 +88,9 @@ func populatedPlane(t *testing.T) (plane, cloudsim.LoadBalancer) {
 	return p, p.onlyLoadBalancer(t)
 }
 
-// checkKept fails the test if a Node or the load balancer was deleted, or if
-// the load balancer does not have two targets. It also fails the test if the
-// load balancer or the status of the Service has another address.
+// checkKept fails the test if a Node or the load balancer was deleted, or if the load balancer does
+// not have two targets. It also fails the test if the address of the load balancer or of the
+// Service is not lb.IP.
 func (p plane) checkKept(t *testing.T, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	for _, n := range []string{"node-1", "node-2"} {

@@ -12,10 +12,11 @@ import (
 )
 
 // If clients cannot reach a listener at the address and the port of the Service, the CCM emits an
-// event. The event contains the address and the port that clients must use, or the reason if there
-// are none. The event is necessary, because the status of a Service has no field for a port that
-// differs from the port of the Service. The report of the data plane may arrive after the load
-// balancer becomes active, so the CCM waits for this report.
+// event. The event contains the address and the port that clients must use. If clients cannot reach
+// the listener at any address, the event contains only the reason. The event is necessary, because
+// the status of a Service has no field for a port that differs from the port of the Service. The
+// data plane may report the addresses and ports of the listeners after the load balancer becomes
+// active, so the CCM waits for this report.
 func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	report := func(l cloudsim.ListenerStatus) {

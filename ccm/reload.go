@@ -90,9 +90,9 @@ func basePath(u string) string {
 	return strings.TrimSuffix(parsed.Path, "/")
 }
 
-// reloader reads the configuration periodically. If the configuration is
-// invalid, reloader keeps the current configuration. It logs the error, but not
-// again while the error stays the same.
+// reloader reads the configuration periodically. If the configuration is invalid, reloader keeps
+// the current configuration and logs the error. While the error stays the same, reloader logs it
+// only once.
 type reloader struct {
 	log  *slog.Logger
 	p    *Provider

@@ -254,9 +254,9 @@ func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.N
 	return "", nil
 }
 
-// existingTargets returns only the targets with an existing instance in the
-// mirror, because the cloud refuses the other targets. If the mirror is not up
-// to date, the method returns all targets.
+// existingTargets omits a target if the mirror does not have its instance, or if the instance is
+// terminated. The cloud refuses these targets. If the mirror is not up to date, the method returns
+// all targets.
 func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target {
 	if !r.p.mirror.isFresh() {
 		return targets
@@ -271,8 +271,8 @@ func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target 
 }
 
 // repair corrects the load balancer and the status of a Service. If wait is positive, the caller
-// must repeat the repair after this time. First repair reads the Service again. If a user has
-// deleted the Service, repair does nothing, because it must not create a load balancer for a
+// must repeat the repair after this time. The method first reads the Service again. If a user has
+// deleted the Service, the method does nothing, because it must not create a load balancer for a
 // deleted Service.
 func (r *repairer) repair(ctx context.Context, svc *v1.Service, nodes []*v1.Node, why string) (wait time.Duration, err error) {
 	switch now, err := r.kube.CoreV1().Services(svc.Namespace).Get(ctx, svc.Name, metav1.GetOptions{}); {

@@ -44,8 +44,8 @@ func TestRepairOfADeletedLoadBalancer(t *testing.T) {
 	})
 }
 
-// TestNoRepairOfADeletedService proves that the repairer creates no load balancer for a Service
-// that a user has deleted after the repairer read the Service.
+// If a user deletes a Service after the repairer's informer has read it, the repairer creates no
+// load balancer for this Service.
 func TestNoRepairOfADeletedService(t *testing.T) {
 	p, lb := newRig(t).startWithBalancer(t)
 	var reads atomic.Int32

@@ -72,13 +72,11 @@ func routeName(cluster, destination string) string {
 	return "k8s-" + hex.EncodeToString(sum[:16])
 }
 
-// ListRoutes returns this cluster's routes, except routes that the cloud is
-// deleting and routes that addEarly has recorded. In the result, the name of a
-// route is the id of the route. If the instance of a route is deleted,
-// ListRoutes marks the route as a black hole, and the framework deletes the
-// route. The route of a stopped instance is not a black hole. The Node of this
-// instance still exists, and the route works again after the start of the
-// instance.
+// ListRoutes returns this cluster's routes, except routes that the cloud is deleting and routes
+// that addEarly has recorded. In each returned route, the field Name contains the id of the route
+// in the cloud. If the instance of a route is deleted, ListRoutes marks the route as a black hole,
+// and the framework deletes the route. The route of a stopped instance is not a black hole. The
+// Node of this instance still exists, and the route works again after the start of the instance.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -146,11 +144,11 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 	return r.awaitRoute(ctx, have)
 }
 
-// replaceRoute handles an existing route with the name of the wanted route. If
-// no route has this name, or if the route belongs to another cluster, the
-// method returns the error exists. If the route leads to the wanted instance,
-// and the cloud is not deleting the route, the method returns the route.
-// Otherwise the method deletes the route and creates the wanted route.
+// replaceRoute searches for an existing route with the name of the wanted route. If no route has
+// this name, or if the route belongs to another cluster, the method returns an error that wraps the
+// argument exists. If the route leads to the wanted instance, and the cloud is not deleting the
+// route, the method returns the route. Otherwise the method deletes the route and creates the
+// wanted route.
 func (r *routes) replaceRoute(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {
 	l, err := r.api.ListRoutes(ctx, cloudsim.ListOptions{Name: want.Name})
 	if err != nil {

@@ -66,9 +66,9 @@ func ownershipLabels(cluster string, svc *v1.Service) map[string]string {
 }
 
 // checkOwner returns an error if lb belongs to another cluster or to another Service. It accepts a
-// shared load balancer of this cluster, and an empty lb, which the caller passes if it found no
-// load balancer. A wrong owner is possible if a person restores a cluster from a backup of another
-// cluster. Two clusters must not change the same load balancer.
+// shared load balancer of this cluster. If the caller found no load balancer, lb is empty, and
+// checkOwner returns nil. A wrong owner is possible if a person restores a cluster from a backup of
+// another cluster. Two clusters must not change the same load balancer.
 func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error {
 	if lb.ID == "" || isShared(lb) && lb.Labels[LabelCluster] == cluster {
 		return nil
@@ -87,7 +87,7 @@ var protocols = map[v1.Protocol]cloudsim.Protocol{"": cloudsim.TCP, v1.ProtocolT
 
 // requestedBalancer returns the load balancer that a Service requests, without the region. If the
 // cloud does not support parts of the request, the function returns an error that contains every
-// reason. It never omits an unsupported part silently. Otherwise a Service with restrictions might
+// reason. If the function silently omitted an unsupported part, a Service with restrictions might
 // be open to all clients, or a port might never answer.
 func requestedBalancer(cluster string, svc *v1.Service, backends backendSet, mode cloudsim.ListenerMode) (cloudsim.CreateLoadBalancer, error) {
 	var bad []error
@@ -166,10 +166,10 @@ func sourceRanges(svc *v1.Service) ([]string, error) {
 	return all, nil
 }
 
-// staticAddresses returns the addresses that the Service requests. It returns
-// an error if an address is invalid, or if the annotation lacks the address of
-// the field. An IPv6 address can be written in several ways, so staticAddresses
-// converts each address to the form that the cloud uses.
+// staticAddresses returns the addresses that the Service requests in the field spec.loadBalancerIP
+// or in the annotation AnnotationLoadBalancerIP. If an address is invalid, or if the annotation
+// lacks the address of the field, the function returns an error. An IPv6 address can be written in
+// several ways, so staticAddresses converts each address to the form that the cloud uses.
 func staticAddresses(svc *v1.Service) (all []string, err error) {
 	field, annotation := svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]
 	if field != "" {
@@ -274,9 +274,8 @@ func hasLabels(lb cloudsim.LoadBalancer, labels map[string]string) bool {
 	return true
 }
 
-// hasAddressesOf reports whether lb has the IP families and the static
-// addresses of the desired load balancer. If the desired load balancer has no
-// families, it accepts all families.
+// hasAddressesOf reports whether lb has the IP families and the static addresses of the desired
+// load balancer. If desired.Families is empty, lb may have any families.
 func hasAddressesOf(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer) bool {
 	for _, ip := range desired.Addresses {
 		if !slices.ContainsFunc(lb.Addresses, func(a cloudsim.LoadBalancerAddress) bool { return a.IP == ip }) {

@@ -367,7 +367,7 @@ func TestFamiliesOfAService(t *testing.T) {
 	}
 }
 
-// The same Service always causes the same error, so that equal events can be combined.
+// The same Service always causes the same error, so that Kubernetes can combine the equal events.
 func TestErrorsHaveFixedOrder(t *testing.T) {
 	r := newRig(t)
 	svc := newService(annotate("a", ""), annotate("b", ""), annotate("c", ""), annotate("d", ""), annotate("e", ""))

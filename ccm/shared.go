@@ -101,12 +101,11 @@ func portsOf(lb cloudsim.LoadBalancer, uid string) []string {
 	return strings.Split(lb.Labels[labelPortsPrefix+uid], ".")
 }
 
-// mergeMembers returns a copy of the desired load balancer of the Service with
-// the given uid. Several Services, called members, may share the existing load
-// balancer lb. mergeMembers adds the listeners and labels of all other members
-// to the copy. It returns an error if another member already uses a desired
-// port. It also returns an error if the desired load balancer and lb have
-// different settings, because the settings of lb apply to all members.
+// mergeMembers returns a copy of desired, the load balancer that the Service with the given uid
+// requests. Several Services, called members, may share the existing load balancer lb. mergeMembers
+// adds the listeners and labels of all other members to the copy. It returns an error if another
+// member already uses a desired port. It also returns an error if desired and lb have different
+// settings, because the settings of lb apply to all members.
 func mergeMembers(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer, uid string) (cloudsim.CreateLoadBalancer, error) {
 	if !isShared(lb) {
 		return desired, nil

@@ -47,8 +47,9 @@ const listenerUnreachable = "cloudsim.dev/ListenerUnreachable"
 // status returns the load balancer status of the Service. If lb is active or updating, the status
 // contains every address, in the order of the IP families. Otherwise the status is empty. If a port
 // does not work at an address, the entry of this address contains the status of all ports. The IP
-// mode (KEP-1860) is VIP if all listeners have the mode VIP. With the mode VIP, kube-proxy sends a
-// pod's connection to the load balancer's address directly to a pod of the Service.
+// mode (KEP-1860) is VIP if all listeners have the mode VIP. Otherwise it is Proxy. With the mode
+// VIP, connections from pods bypass the load balancer: kube-proxy sends them directly to the pods
+// of the Service.
 func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	lb = partOf(lb, svc)
 	st := &v1.LoadBalancerStatus{}
@@ -65,9 +66,9 @@ func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	return st
 }
 
-// If a listener at the address ip has an error and no endpoint, portStatus returns the status of
-// all ports. The Kubernetes API requires either all ports of a Service or no ports. Otherwise
-// portStatus returns nil.
+// portStatus returns nil if all listeners at the address ip work. A listener does not work if it
+// has an error and no endpoint. In this case, portStatus returns the status of all ports, because
+// the Kubernetes API requires either all ports of a Service or no ports.
 func portStatus(lb cloudsim.LoadBalancer, ip string) []v1.PortStatus {
 	var ports []v1.PortStatus
 	broken := false
