@@ -14,11 +14,12 @@ import (
 )
 
 // lostEvery is the minimum time between two log lines of a balancer about a client that reached no
-// target. When no target answers, this can affect thousands of clients in a second.
+// target. Without this limit, an outage of all targets could cause thousands of log lines in a
+// second.
 const lostEvery = 10 * time.Second
 
 // balancer forwards the traffic of one load balancer. Only the goroutine of the
-// function Run calls apply, applyMachine and stop. mu protects the state that
+// function Run may call the methods apply, applyMachine and stop. mu protects the state that
 // these methods share with the balancer's own goroutines.
 type balancer struct {
 	id     cloudsim.LoadBalancerID

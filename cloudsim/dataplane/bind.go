@@ -68,9 +68,9 @@ func (c Config) openWith(ctx context.Context, lc net.ListenConfig, protocol clou
 	return &boundSocket{streams: ln}, nil
 }
 
-// bind opens the socket s at its address. If this machine denies a port below 1024, the method
-// opens the port plus LowPortOffset instead. If o is nil, or if o has another port than the
-// configured port, problem contains the reason.
+// bind opens the socket s at its address. If this machine denies a port below 1024, the method adds
+// LowPortOffset to the port number and opens the new port instead. If o is nil, or if o has another
+// port than the configured port, problem contains the reason.
 func (c Config) bind(ctx context.Context, s *socket) (o *boundSocket, problem string) {
 	ip, port := s.bind, s.key.port
 	a, err := netip.ParseAddr(ip)

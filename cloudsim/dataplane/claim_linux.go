@@ -19,14 +19,14 @@ import (
 const claimProtocol = 78 // not used in /etc/iproute2/rt_protos; the lab's routers use 77
 
 // claimRanges adds a local route on the loopback interface for each of the ranges, so that this
-// machine receives the packets to addresses in the ranges. The caller must call release at the end
-// to delete the routes that claimRanges added or took over.
+// machine receives the packets to addresses in the ranges. The caller must call release to delete
+// the routes that claimRanges added or took over.
 //
 // If another process of this program was killed and left its route, claimRanges takes the route
-// over. It skips loopback ranges such as 127/8, and ranges that have a route of another program or
-// of another running process. If the machine does not allow a route, claimRanges logs a warning.
-// The listeners then report the addresses that they cannot open. claimRanges returns an error only
-// if it cannot find the loopback interface.
+// over. It skips loopback ranges such as 127/8. It also skips a range if the route of the range
+// belongs to another program, or to another process of this program that still runs. If the machine
+// does not allow a route, claimRanges logs a warning. The listeners then report the addresses that
+// they cannot open. claimRanges returns an error only if it cannot find the loopback interface.
 func claimRanges(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
 	var claimed []*netlink.Route
 	var signs []io.Closer

@@ -58,8 +58,8 @@ func (m *fakeCloud) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, i
 }
 
 // putLB stores a load balancer. If the field State of lb is empty, putLB stores the state active.
-// If lb has fewer than two addresses, putLB stores lb.IP as its only address. putLB ignores the
-// status of lb, and keeps the stored status of the listeners and targets in lb.
+// If lb has fewer than two addresses, putLB stores lb.IP as its only address. putLB ignores
+// lb.Status. For each listener and target of lb, it keeps the status that is already stored.
 func (m *fakeCloud) putLB(lb cloudsim.LoadBalancer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,7 +127,8 @@ func (m *fakeCloud) restart() {
 	m.mu.Unlock()
 }
 
-// setError makes every call return err, or succeed if err is nil. It also ends the watches.
+// setError makes every call return err. If err is nil, the calls succeed again. setError also ends
+// the watches.
 func (m *fakeCloud) setError(err error) {
 	m.mu.Lock()
 	m.down, m.met = err, false

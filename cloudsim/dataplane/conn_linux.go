@@ -221,8 +221,9 @@ func (c *conn) moveBytes() {
 		w := &c.halves[d]
 		unfinished, err := w.moveBytes(c.loop)
 		if err != nil {
-			// If src works, and the loop has forwarded all bytes and the EOF of dst to src, the
-			// loop closes src without a reset. So the peer of src can still read these bytes.
+			// If the other half of the connection is done, the loop has sent all bytes of dst to
+			// src. If src also still works, the loop closes the sockets without a reset, so that
+			// the peer of src can read these bytes.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
@@ -265,8 +266,8 @@ func (s *endpoint) checkDeadline(now time.Duration) time.Duration {
 	return never
 }
 
-// deadline returns the time on the loop's clock at which the idle timeout ends. It returns never if
-// the listener has no idle timeout.
+// deadline returns the time on the loop's clock at which the idle timeout ends. If the listener has
+// no idle timeout, the method returns the constant never.
 func (c *conn) deadline() time.Duration {
 	idle := time.Duration(c.l.idle.Load())
 	if idle == 0 {

@@ -45,7 +45,7 @@ func quietFleet(t *testing.T, targets int) *fleet {
 }
 
 // If the chosen target of a client does not answer, the client gets another target. The new target
-// gets all bytes of the client, including the bytes that the client sent before.
+// also gets the bytes that the client sent before the data plane chose this target.
 func TestSilentTarget(t *testing.T) {
 	t.Parallel()
 	f := quietFleet(t, 2)

@@ -77,9 +77,9 @@ type Config struct {
 	// answers is the client's address. The caller must also configure this machine to accept these
 	// answers.
 	//
-	// HideClients are ranges of clients for which ShowClients has no effect, in addition to
-	// loopback addresses. If the targets' answers to a client do not pass through this machine,
-	// these ranges must contain the client.
+	// HideClients are ranges of client addresses. ShowClients has no effect for clients in these
+	// ranges and for clients with loopback addresses. If the targets' answers to a client do not
+	// pass through this machine, these ranges must contain the client.
 	ShowClients bool
 	HideClients []netip.Prefix
 	// Instances are the ranges in which the cloud's configuration puts instances and their pods.

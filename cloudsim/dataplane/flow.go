@@ -158,8 +158,9 @@ func (p *udpServer) endAll() {
 	}
 }
 
-// maxIdleCheck is the maximum time between two checks of the idle timeout by a goroutine that waits
-// for data. A new idle timeout of the listener takes effect after at most this time.
+// maxIdleCheck is the maximum time between two checks of the idle timeout. Each goroutine that
+// waits for data makes these checks. So a new idle timeout of the listener takes effect after at
+// most this time.
 const maxIdleCheck = 10 * time.Second
 
 // answer forwards the target's datagrams to the client, until the flow is silent for too long

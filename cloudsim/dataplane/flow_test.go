@@ -141,7 +141,7 @@ func TestUDP(t *testing.T) {
 	if l := s.Listeners[1]; !ok || l.Active != 7 || l.Accepted != 7 || l.Refused != (cloudsim.Refusals{}) {
 		t.Errorf("counters: got %+v, %v; want 7 active and 7 accepted flows", l, ok)
 	}
-	// A target can answer before the data plane has counted the datagram.
+	// A target can answer before the data plane has counted the datagram, so the test waits.
 	eventually.True(t, "the bytes of all datagrams are counted", func() bool {
 		s, _ := counters.LoadBalancerStats(lbID)
 		return s.Targets[0].BytesIn+s.Targets[1].BytesIn >= 60_000+30*5

@@ -88,7 +88,7 @@ func (f *follower) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: instancesAt, cloudsim.KindLoadBalancer: lbsAt, cloudsim.KindZone: zonesAt}, nil
 }
 
-// notListed returns the keys of the map known that no item in list has.
+// notListed returns the keys of the map named known, without the keys of the items in list.
 func notListed[K comparable, V, T any](known map[K]V, list []T, key func(T) K) []K {
 	missing := maps.Clone(known)
 	for _, item := range list {

@@ -204,8 +204,8 @@ func TestReportIsRetried(t *testing.T) {
 	f.cloud.await(t, lbID, wantHealth(cloudsim.TargetUnhealthy))
 }
 
-// A restarted data plane continues as before. It reports the status of each load balancer, even if
-// the cloud already has the same status.
+// After a restart, the data plane forwards new connections and applies changes. It reports the
+// status of each load balancer, even if the cloud already has the same status.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))

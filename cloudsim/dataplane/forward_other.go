@@ -122,8 +122,9 @@ func (c *conn) introduce(from netip.AddrPort) error {
 }
 
 // dialTCP opens a connection to a target. It binds a source address only if the target should see
-// the client's address. If the socket has no source address, the system chooses the source port
-// when it connects the socket. So connections to different targets can have the same source port.
+// the client's address. Without a bound address, the system chooses the source port when it
+// connects the socket. The system then knows the target, so connections to different targets can
+// have the same source port.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, chosen choice) (*net.TCPConn, error) {
 	address, d := addrPort(chosen.ip, chosen.port), dialer
 	if err := c.dials.check(address.Addr()); err != nil {
@@ -140,7 +141,8 @@ func (c Config) dialTCP(ctx context.Context, client netip.Addr, chosen choice) (
 	return conn.(*net.TCPConn), nil
 }
 
-// drop removes a session from b, because the data plane tries another target for the client.
+// drop removes the session of a failed attempt from b, so that the data plane can try another
+// target.
 func (b *balancer) drop(s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,8 +190,9 @@ const idleChecks = 4
 // moveBytes moves bytes from src to dst until src ends.
 //
 // While moveBytes waits for src, it wakes up for each check of the idle timeout. Unlike the version
-// with epoll, this version cannot detect bytes that wait for a slow reader. The reader must read
-// these bytes within the idle timeout.
+// with epoll, this version cannot detect bytes that wait for a slow reader. If the reader does not
+// take these bytes within the idle timeout, moveBytes returns errIdle for the opposite direction.
+// Then the data plane resets the connection.
 func (c *conn) moveBytes(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newPooledReader(src, small)
 	if err != nil {

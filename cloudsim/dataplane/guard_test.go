@@ -13,7 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// An event changes nothing if the revision of its instance is older than the known revision.
+// If an event contains an older revision of an instance than the plane knows, the plane ignores
+// the event.
 func TestOutdatedInstanceEventIsIgnored(t *testing.T) {
 	p := &plane{log: slog.New(slog.DiscardHandler), machines: map[cloudsim.InstanceID]machine{}}
 	vm := cloudsim.Instance{ID: "i-000001", State: cloudsim.InstanceRunning}
@@ -26,7 +27,8 @@ func TestOutdatedInstanceEventIsIgnored(t *testing.T) {
 	}
 }
 
-// An event does not stop a balancer if the balancer has received a newer revision.
+// If a balancer has received a newer revision of its load balancer, an older event does not stop
+// the balancer.
 func TestOutdatedLoadBalancerEventIsIgnored(t *testing.T) {
 	p := &plane{log: slog.New(slog.DiscardHandler), cfg: Config{Counters: NewCounters()}, balancers: map[cloudsim.LoadBalancerID]*balancer{}}
 	b := newBalancer(p, "lb-000001")
@@ -64,8 +66,9 @@ func TestOwnReportsAreIgnored(t *testing.T) {
 	}
 }
 
-// If new source ranges exclude a client during its dial, or if the balancer stops, the client gets
-// no other target. No log line says that the targets refused the client.
+// New source ranges can exclude a client while the data plane connects to the client's target. The
+// balancer can also stop during this time. In both cases, the client gets no other target, and no
+// log line says that the targets refused the client.
 func TestExcludedClientGetsNoOtherTarget(t *testing.T) {
 	client := netip.MustParseAddr("198.51.100.2")
 	for name, tc := range map[string]struct {

@@ -158,8 +158,7 @@ func (s *socket) endpointOf(a net.Addr) string {
 	return hostPort(s.key.ip, s.key.port)
 }
 
-// waitRetry logs the first of several consecutive errors of a socket. It then waits until the
-// next try.
+// waitRetry waits until the next try. If several tries in a row fail, it logs only the first error.
 func (b *balancer) waitRetry(ctx context.Context, retry *backoff.Backoff, action string, address net.Addr, err error) {
 	if retry.Fresh() {
 		b.log.Warn("cannot "+action+"; trying again", "endpoint", address.String(), "error", err)
@@ -174,8 +173,8 @@ func (b *balancer) setEndpoint(s *socket, endpoint, problem string) {
 	b.notifyReporter()
 }
 
-// parsePrefixes parses source ranges. It skips an invalid range without an error, so an invalid
-// range contains no clients. The cloud's API validates the ranges before.
+// parsePrefixes parses source ranges. It skips an invalid range, so this range allows no client. It
+// returns no error, because the cloud's API has already validated the ranges.
 func parsePrefixes(ranges []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, r := range ranges {

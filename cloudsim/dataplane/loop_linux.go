@@ -69,9 +69,9 @@ func (f *forwarder) checkDeadlines() {
 	}
 }
 
-// leastLoaded chooses the loop for a new connection that acceptLoop has accepted. It returns the
-// loop with the fewest connections if acceptLoop has at least imbalance connections more. Otherwise
-// it returns acceptLoop.
+// leastLoaded chooses the loop for a new connection that acceptLoop has accepted. If acceptLoop has
+// at least imbalance connections more than the least loaded loop, leastLoaded returns the latter.
+// Otherwise it returns acceptLoop.
 func (f *forwarder) leastLoaded(acceptLoop *loop) *loop {
 	least := acceptLoop
 	for _, l := range f.loops {
@@ -90,14 +90,14 @@ func (f *forwarder) leastLoaded(acceptLoop *loop) *loop {
 type descriptorOwner interface {
 	handleEvents(events uint32)
 	// checkDeadline handles the deadline of the owner if the deadline has passed. It returns the
-	// time of the next check on the clock of the loop. The result is never if no check is
-	// necessary.
+	// time of the next check on the clock of the loop. If no check is necessary, it returns the
+	// constant never.
 	checkDeadline(now time.Duration) time.Duration
 }
 
 // loop waits for many sockets and serves the ready sockets, one after the other. It must never call
-// a function that blocks. Only the loop's goroutine may use its state, except the atomic field
-// open. Other goroutines must use enqueue.
+// a function that blocks. Any goroutine may use the atomic field open and call enqueue. Only the
+// loop's goroutine may use the other state of the loop.
 type loop struct {
 	forwarder *forwarder
 	open      atomic.Int64 // connections
@@ -200,7 +200,7 @@ func (l *loop) sleepTime() time.Duration {
 }
 
 // roundUpMillis rounds d up to whole milliseconds, so that the loop does not wake before d has
-// passed. If d is never, the result is -1, which means no limit.
+// passed. If d is the constant never, the result is -1, and EpollWait waits without a limit.
 func roundUpMillis(d time.Duration) int {
 	if d == never {
 		return -1

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The loop's clock leaves out time in which the process was stopped. It includes time in which
+// The loop's clock does not count time in which the process was stopped. It counts time in which
 // the loop slept as planned.
 func TestLoopClockSkipsStoppedTime(t *testing.T) {
 	const slept = time.Minute

@@ -43,8 +43,8 @@ func sum(t testing.TB, reg *prometheus.Registry, name string) (n float64) {
 	return n
 }
 
-// The metrics count the connections, bytes and failures of each load balancer and each target. The
-// series of a load balancer end after its deletion.
+// The metrics count the connections, bytes and failures of each load balancer and each target.
+// After the deletion of a load balancer, its metrics disappear.
 func TestMetrics(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	probed := serve(t, f.servers[0].ip, 0, sayWord("ok"))

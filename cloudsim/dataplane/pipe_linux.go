@@ -35,8 +35,8 @@ func (s *pipePool) lend() *pipe {
 	return p
 }
 
-// giveBack keeps p for the next connection, unless p still holds bytes or s already has the
-// maximum number of spare pipes.
+// giveBack keeps p for the next connection. If p still holds bytes, or if s already has the
+// maximum number of spare pipes, giveBack closes p instead.
 func (s *pipePool) giveBack(p *pipe) {
 	if p.holds == 0 && len(s.spare) < spares {
 		s.spare = append(s.spare, p)

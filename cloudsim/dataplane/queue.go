@@ -17,12 +17,12 @@ type slot struct {
 	at     int     // index in the queue; -1 while the target takes no connections
 }
 
-// queue is a heap that contains the slots of a listener. Each of these slots can accept a
-// connection. The balancer chooses the first slot for the next connection. The heap compares three
-// values in this order: connections divided by weight, slot.turn, slot.order. When the balancer
-// chooses a slot, slot.turn becomes queue.now plus 1/weight. So if slots have the same number of
-// connections per weight, the balancer chooses them in proportion to their weights. To choose or
-// release a slot takes O(log targets).
+// queue is a heap of a listener's slots. It contains only the slots that can accept a connection.
+// The balancer chooses the first slot for the next connection. The heap compares three values in
+// this order: connections divided by weight, slot.turn, slot.order. When the balancer chooses a
+// slot, slot.turn becomes queue.now plus 1/weight. So if slots have the same number of connections
+// per weight, the balancer chooses them in proportion to their weights. To choose or release a slot
+// takes O(log targets).
 type queue struct {
 	slots []*slot
 	now   float64 // virtual time at which the turn of the last chosen slot began
@@ -66,7 +66,7 @@ func (q *queue) Pop() any {
 // setQueued adds s to the queue if queued is true. Otherwise it removes s from the queue. If s is
 // already in the queue and queued is true, setQueued moves s to its new place in the order. The
 // place may differ, because the weight of the target may have changed. When setQueued adds s to the
-// queue, it sets s.turn to q.now, unless s.turn is later. So s gets a turn soon, but does not get
+// queue, it sets s.turn to the later of s.turn and q.now. So s gets a turn soon, but does not get
 // the turns that it missed.
 func (q *queue) setQueued(s *slot, queued bool) {
 	switch {
@@ -98,8 +98,8 @@ func (q *queue) takeNext(tried []*target) *slot {
 	return s
 }
 
-// use counts a new connection of s, and moves s back in the queue. A larger weight of the target
-// moves s back by less.
+// use counts a new connection of s, and moves s back in the queue. If the target has a large
+// weight, s moves back only a little.
 func (q *queue) use(s *slot) {
 	q.now = max(q.now, s.turn)
 	s.turn = q.now + 1/float64(s.target.weight)

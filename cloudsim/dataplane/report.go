@@ -18,8 +18,9 @@ const (
 )
 
 // report sends the status of b to the cloud until ctx ends. It sends the present status if the
-// status differs from the last sent status, or if the status in the cloud is unknown. It does not
-// send a status that changes again during the pause between two reports.
+// status differs from the last sent status, or if the status in the cloud is unknown. It pauses
+// between two reports. If the status changes several times during a pause, report sends only the
+// last of these statuses.
 func (b *balancer) report(ctx context.Context) {
 	retry := backoff.Backoff{First: reportPause, Most: 5 * time.Second}
 	for {

@@ -58,16 +58,17 @@ func (b *balancer) updateOpen(l *listener) {
 	b.cfg.total.Add(-1)
 }
 
-// endUnserved counts the refusal of a connection that b.begin allowed, after b.retry has found no
-// other target. The caller closes the connection.
+// endUnserved counts the refusal of a connection for which b.retry has found no other target. The
+// caller closes the connection.
 func (b *balancer) endUnserved(l *listener, client netip.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.endRefused(l, client)
 }
 
-// endRefused counts the end of a connection that has no session, and the reason for its refusal.
-// The source ranges may have excluded the client during the dial.
+// endRefused counts the end and the refusal of a connection that has no session. If the source
+// ranges no longer allow the client, they are the reason for the refusal. Otherwise the reason is a
+// failed dial.
 func (b *balancer) endRefused(l *listener, client netip.Addr) {
 	b.updateOpen(l)
 	if b.isAllowed(client) {
@@ -77,8 +78,8 @@ func (b *balancer) endRefused(l *listener, client netip.Addr) {
 	}
 }
 
-// abandon counts the refusal of a connection that b.begin allowed and that has no session. It also
-// releases the chosen target. The caller closes the connection.
+// abandon releases the target that b.begin or b.retry chose for a connection without a session. It
+// also counts the refusal of the connection. The caller closes the connection.
 func (b *balancer) abandon(l *listener, client netip.Addr, c choice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,9 +94,10 @@ func (b *balancer) dialFailed(t *target) {
 }
 
 // retry releases the target of c, and chooses another target that the caller has not tried. If err
-// is nil, the target did not cause the retry, so retry does not count a failed dial. It returns
-// false if no other target is available, or if the caller has tried dialAttempts targets. It also
-// returns false if the balancer has stopped, or if the source ranges no longer allow the client.
+// is not nil, retry counts a failed dial of the target of c. If err is nil, this target did not
+// cause the retry. retry returns false if no other target is available, or if the caller has tried
+// dialAttempts targets. It also returns false if the balancer has stopped, or if the source ranges
+// no longer allow the client.
 func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, err error) (choice, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -184,8 +184,8 @@ type fleet struct {
 	servers []*server
 }
 
-// newFleet makes n instances with servers, and a load balancer that is not in the cloud yet. The
-// function newHandler returns the handler of each server. Its arguments are 1 to n.
+// newFleet makes n instances with servers, and a load balancer that is not in the cloud yet. It
+// calls newHandler with each number from 1 to n to get the handlers of the servers.
 func newFleet(t testing.TB, n int, newHandler func(n int) func(*net.TCPConn)) *fleet {
 	t.Helper()
 	f := &fleet{cloud: newMemory()}
@@ -295,7 +295,7 @@ func isReset(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
 }
 
-// ask connects, sends "ping", and returns the answer. It returns true if the connection was reset.
+// ask connects, sends "ping", and returns the answer. If the connection was reset, refused is true.
 func ask(t testing.TB, address string) (word string, refused bool) {
 	t.Helper()
 	c, refused := tryDial(t, address)

@@ -6,10 +6,13 @@ import (
 	"slices"
 )
 
-// source returns the source address of connections to a target. With ShowClients, this is the
-// client's address, unless the client has an IPv6 or loopback address or is in HideClients.
-// Otherwise source returns the zero value, which means an address of this machine. It also returns
-// the zero value for a target with an IPv6 address, because its socket cannot have an IPv4 address.
+// source returns the source address of connections to a target. It returns the zero value, which
+// means an address of this machine, in these cases:
+//   - ShowClients is false.
+//   - The client has an IPv6 address or a loopback address, or is in HideClients.
+//   - The target has an IPv6 address. The socket for this target cannot have an IPv4 address.
+//
+// In all other cases, source returns the client's address.
 func (c Config) source(client, target netip.Addr) netip.AddrPort {
 	client = client.Unmap()
 	if !c.ShowClients || !client.Is4() || !target.Is4() || client.IsLoopback() ||

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// reads are the epoll events for reading from an endpoint. They are edge-triggered.
+	// reads is the set of epoll events for reading from an endpoint. The events are edge-triggered.
 	reads = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
 	// quantum is the maximum number of times in a row that a halfConn moves bytes before other
 	// connections get a turn.

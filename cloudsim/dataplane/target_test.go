@@ -120,8 +120,9 @@ func (c chooser) take(n int, mustEnd bool) (got string) {
 	return got
 }
 
-// pickTarget prefers the target with the fewest connections, and then the target with the longest
-// wait. TestPick also proves that a new target takes turns with the other targets.
+// pickTarget prefers the target with the fewest connections. If several targets have the fewest
+// connections, it prefers the target that has waited longest. TestPick also proves that a new
+// target takes turns with the other targets.
 func TestPick(t *testing.T) {
 	c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})
 	got := c.take(4, true)  // a b c a

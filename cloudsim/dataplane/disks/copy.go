@@ -17,8 +17,8 @@ import (
 const (
 	part  = ".part"  // suffix of an incomplete copy
 	chunk = 16 << 20 // number of bytes that copyData copies between two checks of ctx
-	// tick is a duration that is longer than the resolution of the kernel's file times. If the last
-	// write to a file is longer ago than this duration, the next write changes the modification
+	// tick is a duration that is longer than the resolution of the kernel's file times. If the time
+	// between two writes to a file is longer than tick, the second write changes the modification
 	// time.
 	tick = 20 * time.Millisecond
 	// maxTries is the maximum number of tries of copyTogether. A further try is necessary if a

@@ -1,9 +1,10 @@
 // Package disks keeps the data of disks and snapshots. Each disk or snapshot has a sparse file in
 // the folder DIR, for example DIR/disk-000001.img or DIR/snap-000001.img. The package creates the
-// file of a disk, as a copy if the disk has a source. It grows the file, deletes the file when the
-// disk is deleted, and reports the state of the file to the cloud. The only other writers are the
-// instances to which the disk is attached. The file of a snapshot is read-only. The package never
-// shrinks a file. It never creates a new file for a disk that has lost its data.
+// file of each disk. If the disk has a source, the new file is a copy of the source. The package
+// also grows the file of a disk, deletes the file when the disk is deleted, and reports the state
+// of the file to the cloud. The only other writers are the instances to which the disk is attached.
+// The file of a snapshot is read-only. The package never shrinks a file. It never creates a new
+// file for a disk that has lost its data.
 //
 // The package writes a copy under a temporary name and renames the copy when it is
 // complete. So a process that is killed during a copy leaves no incomplete file under a

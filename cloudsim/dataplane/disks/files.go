@@ -67,8 +67,9 @@ func (f *Files) follow(ctx context.Context, fn func(context.Context) error) erro
 // Save writes the data of disks and snapshots to w. The data of all files is from the same instant.
 // The parameter sizes contains the size of each disk or snapshot, by id. Save returns:
 //
-//   - Conflict if there is more data than MaxStateData, if programs write so often that Save cannot
-//     read all data between two writes, or if the path of a file has a link, a folder or a device
+//   - Conflict if there is more data than MaxStateData
+//   - Conflict if programs write so often that Save cannot read all data between two writes
+//   - Conflict if a file is a link, a folder or a device
 //   - NotFound if a file is missing, unless the field Optional of its entry in sizes is true
 //   - Unavailable while the files of a loaded state are not at their final paths
 func (f *Files) Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error {
@@ -180,10 +181,11 @@ func (f *Files) scratch() (string, error) {
 // Swap stops Run until Swap returns, and calls commitState. If an earlier call of Swap could not
 // move its data, Swap first tries this move again. If the move fails again, Swap returns the error
 // without a call of commitState. commitState returns the staged disk data of the loaded state, and
-// Swap moves this data to the final paths. Then Swap removes all other staged data. If commitState
-// fails, Swap keeps the present data, and removes only the staged data that commitState returned
-// with the error. If the data is already at the final paths, Swap does not change it. So a cloud
-// that was killed after the commit can call Swap again at its next start.
+// Swap moves this data to the final paths. Then Swap removes the temporary folders that earlier
+// loads and saves left. If commitState fails, Swap keeps the present data. If commitState returned
+// staged data with the error, Swap removes only this staged data. If the data is already at the
+// final paths, Swap does not change it. So a cloud that was killed after the commit can call Swap
+// again at its next start.
 func (f *Files) Swap(commitState func() (cloudsim.StagedData, error)) error {
 	f.swapLock.Lock()
 	defer f.swapLock.Unlock()
@@ -227,8 +229,9 @@ func (f *Files) finish() error {
 }
 
 // adopt moves the staged files to their final paths. Before that, it deletes the present files of
-// disks and snapshots, except those in stage.Keep. The folder of the staged data exists until adopt
-// is done. If the folder is missing, adopt does nothing.
+// disks and snapshots, except those in stage.Keep. At the end, it removes the folder of the staged
+// data. If this folder is missing, an earlier call has already moved the files, and adopt does
+// nothing.
 func (f *Files) adopt(stage cloudsim.StagedData) error {
 	dir := filepath.Join(f.dir, stage.Folder)
 	if _, err := os.Stat(dir); stage.Folder == "" || errors.Is(err, fs.ErrNotExist) {
@@ -254,9 +257,9 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 	return errors.Join(fsync.Dir(f.dir), os.RemoveAll(dir), fsync.Dir(f.dir))
 }
 
-// removeAllBut deletes the files that match ownFiles, except the files with names in keep. It
-// continues after a failed deletion, and returns the errors of all failed deletions in failed. It
-// returns err if it cannot read the folder.
+// removeAllBut deletes the files that match ownFiles, except the files with names in keep. If a
+// deletion fails, it continues. The result failed contains the errors of all failed deletions. If
+// the method cannot read the folder, it returns the error in err.
 func (f *Files) removeAllBut(keep map[string]bool) (failed []error, err error) {
 	all, err := os.ReadDir(f.dir)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 const atOnce = 2
 
 // jobs contains the running and waiting copies. The key of a copy is the id of the disk, snapshot
-// or group that the copy makes. The copies end together with the call of manager.watchCloud that
-// started them.
+// or group that the copy makes. A call of manager.watchCloud returns only after the end of all
+// copies that this call started.
 type jobs struct {
 	turns   chan struct{}
 	running sync.WaitGroup

@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// reportsCloud is a cloud that only takes reports of copies. It returns the errors in fails, in
-// this order, and stores no report that it answers with an error.
+// reportsCloud is a cloud that only takes reports of copies. The first reports get the errors in
+// the field fails, one error for each report. reportsCloud stores only the later reports.
 type reportsCloud struct {
 	Cloud // nil: a call of another method panics
 	fails []error

@@ -111,7 +111,8 @@ func (k *manager) takeSnapshots(ctx context.Context, name string, snapshots []cl
 		lastReports = append(lastReports, cloudsim.SnapshotReport{ID: s.ID, Status: s.Status})
 	}
 	k.start(ctx, name, func(ctx context.Context) error {
-		// The check is before the copy, because put may create the file after the copy has failed.
+		// This check must come before the copy. Otherwise put could create the file between the
+		// failed copy and the check, and the job would report lost data.
 		notCreated := slices.ContainsFunc(snapshots, func(s cloudsim.Snapshot) bool { return k.notCreated(s.Disk) })
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, cs) })
 		lost := errors.Is(err, errLost) && !notCreated
