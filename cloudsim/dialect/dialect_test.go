@@ -148,8 +148,8 @@ func TestWriteDeadline(t *testing.T) {
 	}
 }
 
-// TestDroppedReply proves that the dialect sends its caller no reply if the cloud closes the
-// connection to the dialect without a reply. If the cloud does not run, the caller gets an error.
+// TestDroppedReply proves that the caller of a dialect gets no reply if the cloud sends no reply to
+// the dialect. If the cloud does not run, the caller gets an error.
 func TestDroppedReply(t *testing.T) {
 	do := func(r *dialect.Request) (int, any, error) {
 		_, err := r.Cloud.WhoAmI(r.Context())
@@ -331,8 +331,8 @@ func TestCodedErrorIsNoInternalError(t *testing.T) {
 	}
 }
 
-// TestServeFinishesRequests proves that Serve lets a running request finish after the end of
-// Serve's context. This request can still call the cloud.
+// TestServeFinishesRequests ends Serve's context while a request runs. It proves that this request
+// can still call the cloud, and succeeds.
 func TestServeFinishesRequests(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -35,10 +35,10 @@ var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 // resource has this label only if the name is not a valid name in cloudsim.
 const NameLabel = LabelPrefix + "name"
 
-// Name returns the name of a resource in this cloud. The name in the other cloud is foreignName. If
-// this cloud allows foreignName, Name returns foreignName itself. Otherwise Name returns a hash of
-// foreignName. The result depends only on foreignName, so a list call of this cloud can find the
-// resource by its name.
+// Name returns the name of a resource in this cloud. The resource's name in the other cloud is
+// foreignName. If this cloud allows foreignName, Name returns foreignName itself. Otherwise Name
+// returns a hash of foreignName. The result depends only on foreignName. Therefore a dialect can
+// find the resource with a list call that filters by the result.
 func Name(foreignName string) string {
 	if nameRE.MatchString(foreignName) {
 		return foreignName

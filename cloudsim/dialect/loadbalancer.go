@@ -24,9 +24,10 @@ func Retry(fn func() error) (err error) {
 }
 
 // ChangeLoadBalancer changes a load balancer with the function fn. If fn changes no value,
-// ChangeLoadBalancer does not call the cloud. If another caller changes the load balancer at the
-// same time, ChangeLoadBalancer reads the load balancer again and calls fn again. It returns an
-// error of fn at once, and Stale after Attempts attempts.
+// ChangeLoadBalancer does not call the cloud. If fn returns an error, ChangeLoadBalancer returns
+// this error at once. If another caller changes the load balancer at the same time,
+// ChangeLoadBalancer reads the load balancer again and calls fn again. If this happens in all
+// Attempts attempts, ChangeLoadBalancer returns Stale.
 func ChangeLoadBalancer(r *Request, l cloudsim.LoadBalancer, fn func(*cloudsim.LoadBalancer) error) (out cloudsim.LoadBalancer, err error) {
 	for range Attempts {
 		changed := l

@@ -78,9 +78,8 @@ func (r *Request) ReadBody() ([]byte, error) {
 // Decode reads the JSON body of the request, and decodes it with the function dialect.Decode. It
 // returns an Invalid error for a body that is too large or cannot be read.
 //
-// The function Do of each Call calls the cloud before it calls Decode. The call to the cloud fails
-// if the caller has no valid token. So the server does not decode the body if the caller has no
-// valid token.
+// Each Call.Do first calls the cloud and then Decode. If the caller has no valid token, the call to
+// the cloud fails, and the server does not decode the body.
 func (r *Request) Decode(target any) error {
 	raw, err := r.ReadBody()
 	if err != nil {
@@ -294,8 +293,8 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, c Call) {
 		err = cloudsim.Errorf(cloudsim.Unavailable, "the request was cancelled")
 	}
 	if err != nil && to.dropped {
-		// The cloud closed the connection, e.g. because of a fault. The caller of the dialect
-		// then also gets no reply.
+		// The cloud closed the connection, e.g. because of a fault. Therefore the dialect also
+		// closes the connection to its caller without a reply.
 		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 	}
 	if err != nil {
@@ -389,8 +388,9 @@ const replyTimeout = 30 * time.Second
 const shutdownGrace = 5 * time.Second
 
 // requestGrace is the time for which the running requests can still call the cloud after ctx has
-// ended. A request can wait for an operation that a stopped cloud never completes. requestGrace is
-// shorter than shutdownGrace, so that the dialect can then still send an error to the client.
+// ended. Without this limit, a request could wait for an operation that a stopped cloud never
+// completes. requestGrace is shorter than shutdownGrace. In the remaining time, the dialect can
+// still send an error to the client.
 const requestGrace = time.Second
 
 // Serve serves a dialect on ln until ctx ends. Then it waits until the running requests end, but at

@@ -58,7 +58,7 @@ func parseARN(s string) (resource string, n int64, err error) {
 	return m[1], n, nil
 }
 
-// idFromARN returns the id in cloudsim of the resource with the ARN s. If s is not an ARN of the
+// idFromARN returns this cloud's id of the resource with the ARN s. If s is not an ARN of the
 // given type of resource, idFromARN returns an error. The error contains typeName, e.g. "a
 // listener".
 func idFromARN[I ~string](s, resource, prefix, typeName string) (id I, err error) {

@@ -23,8 +23,8 @@ import (
 // an answer of the dialect takes more than twice as long as the direct calls.
 //
 // An answer about one instance contains its volumes, so a direct caller needs two calls. The direct
-// call for the list of 1,000 instances reads no volumes. So the limit for this list is three times
-// as long.
+// call for the list of 1,000 instances reads no volumes. So for this list, the limit is three times
+// the time of the direct call.
 func BenchmarkDialect(b *testing.B) {
 	ctx := context.Background()
 	api := dialecttest.NewInProcess()

@@ -23,7 +23,7 @@ const labelParameters = dialect.LabelPrefix + "parameters"
 
 // mismatch is EC2's error code for a request that has the ClientToken of an earlier request, but
 // other parameters. If the cloud receives both requests at the same time, it refuses one request
-// with the error kind Exists. The dialect then also returns this code.
+// with the error kind Exists. The dialect translates this error to mismatch, too.
 const mismatch = "IdempotentParameterMismatch"
 
 var clientTokenRE = regexp.MustCompile(`^[!-~]{1,64}$`)

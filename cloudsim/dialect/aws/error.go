@@ -24,8 +24,8 @@ var failures = map[cloudsim.Kind]dialect.Failure{
 	cloudsim.Gone:            {Status: http.StatusBadRequest, Code: "InvalidParameterValue"},
 }
 
-// signatureFailures maps the field of an error about a signature to an HTTP status and an error
-// code of AWS.
+// signatureFailures contains an HTTP status and an error code of AWS for each kind of error about a
+// signature. The key is the name of the field in the error.
 var signatureFailures = map[string]dialect.Failure{
 	cloudsim.SignatureKeyField:     {Status: http.StatusForbidden, Code: "InvalidClientTokenId"},
 	cloudsim.SignatureTimeField:    {Status: http.StatusBadRequest, Code: "RequestExpired"},

@@ -84,12 +84,13 @@ func (r routing) findLiveUsers(loadBalancers []cloudsim.LoadBalancer, id cloudsi
 // computeListeners computes the listeners of the network load balancer l from the records of
 // listeners and target groups. Each listener gets the targets, the health check and the PROXY
 // setting of its target group. The drain timeout of l is the longest drain timeout of its target
-// groups. Then computeListeners applies the rules of the security groups.
+// groups. If l has security groups, computeListeners then applies their rules. Otherwise it calls
+// permitTargets.
 //
-// Two parameters contain changes that the cloud has not stored yet. If the security group g is not
-// nil, computeListeners uses the rules in g instead of the stored rules of this group. If
-// changeRouting is not nil, computeListeners calls this function with the records that
-// computeListeners has read.
+// The parameters g and changeRouting contain changes that the cloud has not stored yet. If the
+// security group g is not nil, computeListeners uses the rules in g instead of the stored rules of
+// this group. If changeRouting is not nil, it changes the records in memory before computeListeners
+// uses them.
 //
 // The caller must read l before it calls computeListeners. The caller may write l only if no other
 // caller has changed l since this read. Otherwise the caller must read l and call computeListeners
@@ -146,8 +147,8 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRoutin
 // In AWS, a network load balancer without security groups preserves the IP addresses of its clients
 // by default. So the rules of a target's security groups apply to the addresses of the clients. If
 // no rule permits connections to a target of a listener, permitTargets removes the target from this
-// listener. An address is in the source ranges only if, for each remaining target, a rule permits
-// connections from this address. The parameter g is the same as in computeListeners.
+// listener. The source ranges contain an address only if each remaining target has a rule that
+// permits connections from this address. The parameter g is the same as in computeListeners.
 func (r routing) permitTargets(q *query, l *cloudsim.LoadBalancerSpec, g *group) error {
 	known := map[string][]rule{} // rules of lists of security groups
 	var open [][]netip.Prefix    // permitted ranges of each remaining target, without duplicates
@@ -207,9 +208,10 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 //
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
 // and then calls applyRecords without the change. If the first call fails, the caller does not
-// store the record. A repeated request then makes all changes again. The second call is necessary
-// for two reasons. Another caller may have stored a record since the first call. If the caller
-// could not store its own record, the second call undoes the change in the load balancers.
+// store the record. If the client then repeats its request, the caller makes all changes again. The
+// second call is necessary for two reasons. Another caller may have stored a record since the first
+// call. If the caller could not store its own record, the second call undoes the change in the load
+// balancers.
 func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)

@@ -63,8 +63,8 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// FuzzSignature proves that the cloud decodes each signature to the same values that the dialect
-// has encoded, or does not decode it at all.
+// FuzzSignature encodes the signatures of random requests as tokens. It proves that the cloud
+// either decodes a token to the same signature, or refuses the token.
 func FuzzSignature(f *testing.F) {
 	const scope = "AWS4-HMAC-SHA256 Credential=ak-000001/20260101/sim-1/ec2/aws4_request, "
 	f.Add(scope+"SignedHeaders=host;x-amz-date, Signature="+strings.Repeat("0", 64), "20260101T000000Z", "", "Action=DescribeInstances&Version=2016-11-15")

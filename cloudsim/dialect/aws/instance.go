@@ -169,8 +169,9 @@ func readInstanceResources(q *query, all []cloudsim.Instance) (instanceResources
 	return r, err
 }
 
-// groupIDsOf returns the ids of the security groups of an instance. These are the groups that a
-// caller has chosen for the instance, or else the default group of its VPC.
+// groupIDsOf returns the ids of the security groups of an instance. If a caller has chosen groups
+// for the instance, the result contains these groups. Otherwise it contains the default group of
+// the VPC. A terminated instance has no groups.
 func groupIDsOf(i cloudsim.Instance) []string {
 	switch {
 	case i.Network == "": // the instance is terminated
@@ -182,9 +183,8 @@ func groupIDsOf(i cloudsim.Instance) []string {
 }
 
 // instanceOf returns an instance in EC2's format. The private DNS name is the name of the instance.
-// In a cluster that `allinone up` starts, the host name of the machine and the name of the Node are
-// also the name of the instance. AWS's cloud controller manager requires that the name of each Node
-// is the private DNS name of its instance.
+// In a cluster that `allinone up` starts, the Node also has this name. AWS's cloud controller
+// manager requires that the name of each Node is the private DNS name of its instance.
 func instanceOf(i cloudsim.Instance, r instanceResources) instance {
 	eni := interfaceOf(i, r)
 	out := instance{
@@ -289,11 +289,10 @@ func inRegionOf(q *query) func(cloudsim.Instance) bool {
 	return func(i cloudsim.Instance) bool { return i.Region == region }
 }
 
-// instancesWithTerminated returns a copy of the package's variable named instances. In this copy,
-// the function get also finds terminated instances. The dialect uses get only for calls with ids,
-// so calls without ids return no terminated instances. EC2 shows a terminated instance for about an
-// hour. This dialect shows it until the cloud deletes the event of the termination from its
-// journal.
+// instancesWithTerminated returns a copy of the package variable instances. The copy can also find
+// terminated instances, but only by their ids. So calls without ids return no terminated instances.
+// EC2 shows a terminated instance for about an hour. This dialect shows it until the cloud deletes
+// the event of the termination from its journal.
 func instancesWithTerminated() kind[cloudsim.Instance, cloudsim.InstanceID] {
 	k := instances
 	k.get = func(c *client.Client, ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) { //nolint:revive // the order of a method expression

@@ -72,9 +72,9 @@ func (q *query) decodeLaunch() launchRequest {
 	return l
 }
 
-// runInstances creates instances. The name of an instance is a hash that depends on the
-// ClientToken, because requests to EC2 contain no names. So a repeated request finds the instances
-// of the first request.
+// runInstances creates instances. Requests to EC2 contain no names. So the name of an instance is a
+// hash, which depends on the ClientToken. If a request repeats the ClientToken of an earlier
+// request, runInstances finds the instances of the earlier request.
 func runInstances(q *query) (any, error) {
 	l := q.decodeLaunch()
 	if err := q.finish(); err != nil {

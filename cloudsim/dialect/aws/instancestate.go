@@ -91,7 +91,7 @@ func (t transition) apply(q *query) (*stateChangesAnswer, error) {
 
 func startInstances(q *query) (any, error) { return starting.apply(q) }
 
-// noForce is the advice in the error about a request to stop an instance by force.
+// noForce is the advice to a client that tries to stop an instance by force.
 const noForce = "stop the instance without it, or cut its power with 'allinone cloud instances crash'"
 
 func stopInstances(q *query) (any, error) {
@@ -148,8 +148,8 @@ var noticeEvents = map[cloudsim.NoticeType]instanceStatusEvent{
 	cloudsim.NoticePreemption:  {Code: "instance-retirement", Description: "the cloud will terminate the instance"},
 }
 
-// summaryOf returns the result of a status check in EC2's format. The parameter checkPassed affects
-// only the result for a running instance.
+// summaryOf returns the result of a status check in EC2's format. If the instance is running, the
+// result depends on checkPassed. Otherwise it depends only on the state of the instance.
 func summaryOf(i cloudsim.Instance, checkPassed bool) statusSummary {
 	var status, detail string
 	switch name := instanceStates[i.State].Name; {

@@ -96,10 +96,10 @@ func deleteListeners(q *query) (any, error) {
 // listeners. So permit does the following:
 //
 //   - If no rule permits connections to the port of a listener, the listener gets an empty list of
-//     targets. Then it refuses all connections.
-//   - An address is in the source ranges only if the rules permit connections from this address to
-//     each listener that keeps its targets. If no address meets this condition, all listeners
-//     refuse connections.
+//     targets. A listener with an empty list refuses all connections.
+//   - The other listeners keep their targets. The source ranges contain an address only if the
+//     rules permit connections from this address to all these listeners. If no address meets this
+//     condition, all listeners refuse connections.
 //
 // So a client can connect only if AWS would also permit the connection. A rule with a security
 // group as its source permits no connection to a load balancer.
@@ -115,8 +115,9 @@ func permit(l *cloudsim.LoadBalancerSpec, rules []rule) {
 	setSourceRanges(l, open)
 }
 
-// setSourceRanges sets the source ranges of a load balancer to the intersection of the lists in
-// open. If the intersection is empty, all listeners refuse connections.
+// setSourceRanges sets the source ranges of a load balancer. The parameter open contains lists of
+// ranges. The source ranges are the intersection of these lists. If the intersection is empty, all
+// listeners refuse connections.
 func setSourceRanges(l *cloudsim.LoadBalancerSpec, open [][]netip.Prefix) {
 	l.SourceRanges = nil
 	for _, r := range slices.Concat(open...) {

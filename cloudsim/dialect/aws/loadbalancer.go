@@ -161,9 +161,9 @@ func findAndChange(q *query, find func(*query, string) (cloudsim.LoadBalancer, e
 
 // updateLoadBalancer changes a load balancer with the function fn. For a network load balancer, it
 // then calls computeListeners. For a classic load balancer, it then applies the policies of the
-// load balancer and the rules of its security groups. The parameter g is nil, or a security group
-// with rules that the cloud has not stored yet. If the cloud is deleting the load balancer,
-// updateLoadBalancer only calls fn.
+// load balancer and the rules of its security groups. If the security group g is not nil,
+// updateLoadBalancer uses the rules in g instead of the stored rules of this group. If the cloud is
+// deleting the load balancer, updateLoadBalancer only calls fn.
 func updateLoadBalancer(q *query, l cloudsim.LoadBalancer, g *group, fn func(*cloudsim.LoadBalancer) error) (cloudsim.LoadBalancer, error) {
 	return dialect.ChangeLoadBalancer(q.Request, l, func(l *cloudsim.LoadBalancer) error {
 		if err := fn(l); err != nil || l.State == cloudsim.LoadBalancerDeleting {
@@ -277,8 +277,8 @@ func networkOfSubnets(q *query, ids []string) (network cloudsim.NetworkID, err e
 	return network, nil
 }
 
-// checkGroups returns an error if a load balancer in the given network cannot have the security
-// groups with the given ids.
+// checkGroups checks the security groups of a load balancer. The slice ids must contain 1 to 5
+// different groups of the given network. Otherwise checkGroups returns an error.
 func checkGroups(q *query, ids []string, network cloudsim.NetworkID) error {
 	if n := len(ids); n < 1 || n > 5 {
 		return coded(http.StatusBadRequest, "InvalidConfigurationRequest", fmt.Sprintf("a load balancer must have 1 to 5 security groups, got %d", n))
@@ -440,8 +440,8 @@ func changeSubnets(q *query, fn func(have, given []string) []string) (out subnet
 	return out, err
 }
 
-// rulesOf returns the rules of the security groups with the given ids. The parameter g is nil, or
-// one of these groups with rules that the cloud has not stored yet.
+// rulesOf returns the rules of the security groups with the given ids. If g is one of these groups,
+// rulesOf uses the rules in g instead of the stored rules of this group.
 func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 	for _, id := range ids {
 		if g != nil && g.id() == id {
@@ -458,9 +458,9 @@ func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 }
 
 // applyGroup applies the rules of the security group g to all load balancers that have this group.
-// It also updates the VPC's network load balancers without security groups; see permitTargets. The
-// parameter unstored is nil, or this group with rules that the cloud has not stored yet. If it is
-// nil, applyGroup uses the stored rules.
+// It also updates the VPC's network load balancers without security groups; see permitTargets. If
+// unstored is nil, applyGroup uses the stored rules of the group. Otherwise it uses the rules in
+// unstored, which the cloud has not stored yet.
 func applyGroup(q *query, g group, unstored *group) error {
 	hasGroup, inherits := usesGroup(g), hasNoGroups(g.Network)
 	users, err := listLoadBalancers(q, func(l cloudsim.LoadBalancer) bool { return hasGroup(l) || inherits(l) })

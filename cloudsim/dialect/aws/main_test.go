@@ -137,7 +137,8 @@ func (w *world) call(tb testing.TB, form url.Values) (status int, code, body str
 	return do(tb, w.request(tb, time.Now(), form))
 }
 
-// query sends a signed request for the given region. The text query contains the parameters.
+// query sends a signed request for the given region. The argument named query contains the
+// URL-encoded parameters of the request.
 func (w *world) query(tb testing.TB, region, query string) (status int, code, body string) {
 	tb.Helper()
 	form, err := url.ParseQuery(query)

@@ -60,9 +60,9 @@ func metadataTree() *cloudsim.MetadataTreeSpec {
 	return tree
 }
 
-// listDirectories maps each directory above the given paths to the sorted names of its children.
-// The name of a child that is a directory ends with a slash. Each path must begin with /meta-data/
-// or /dynamic/.
+// listDirectories returns a map of all directories that contain the given paths. The value for a
+// directory is the sorted list of the names of its children. The name of a child that is a
+// directory ends with a slash. Each path must begin with /meta-data/ or /dynamic/.
 func listDirectories(paths []string) map[string][]string {
 	all := map[string][]string{}
 	for _, p := range paths {

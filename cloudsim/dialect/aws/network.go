@@ -94,9 +94,9 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	},
 }
 
-// subnetsWithZones returns a copy of the variable subnets. In this copy, the functions get and all
-// return each subnet with a zone, because each subnet of EC2 has a zone. For a subnet without a
-// zone, the functions return the first zone in the region of the request.
+// subnetsWithZones returns a copy of the package variable subnets. In EC2, each subnet has a zone.
+// So if a subnet of this cloud has no zone, the copy returns the subnet with the first zone in the
+// region of the request.
 func subnetsWithZones(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {
 	k := subnets
 	all, err := listAll(q, zones)

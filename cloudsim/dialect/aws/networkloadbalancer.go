@@ -13,10 +13,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// A network load balancer of AWS is a load balancer of this cloud with the labels labelNetwork and
-// labelProtection. The label labelNetwork is not enough, because Hetzner's dialect also uses it.
-// The dialect stores the listeners and target groups of AWS in records. From these records, the
-// dialect computes the listeners of the load balancer in this cloud; see computeListeners.
+// A load balancer of this cloud is a network load balancer of AWS if it has both labels
+// labelNetwork and labelProtection. The dialect checks both labels, because a load balancer of
+// Hetzner's dialect can also have the label labelNetwork. The dialect stores the listeners and
+// target groups of AWS in records. From these records, the dialect computes the listeners of the
+// load balancer in this cloud; see computeListeners.
 
 // These labels store properties of AWS's network load balancers. Load balancers of this cloud do
 // not have these properties. Network load balancers also use the labels labelGroups, labelSubnets
@@ -27,7 +28,7 @@ const (
 )
 
 // networkResult is the result of a call about network load balancers. Each call sets only the
-// fields of its answer.
+// fields that its answer contains.
 type networkResult struct {
 	XMLName       xml.Name
 	LoadBalancers *members[networkLoadBalancer]        `xml:"LoadBalancers"`
@@ -65,8 +66,9 @@ type availabilityZone struct {
 }
 
 // networkDNSName returns the host name of a network load balancer, e.g.
-// shop-1.elb.127-65-0-1.amazonaws.com. As in AWS, the host name of a classic load balancer has a
-// different form. AWS's host name contains the region instead of the address.
+// shop-1.elb.127-65-0-1.amazonaws.com. The part 127-65-0-1 is the address of the load balancer. In
+// AWS, this part is the region. As in AWS, the host name of a classic load balancer has a different
+// form.
 func networkDNSName(l cloudsim.LoadBalancer) string {
 	return hostLabel(l) + ".elb." + addressLabel(l) + ".amazonaws.com"
 }
@@ -115,8 +117,11 @@ func changeNetwork(q *query, wanted string, fn func(*cloudsim.LoadBalancer) erro
 
 // decodeChoice returns the value of the request's parameter with the given name. If the request
 // does not contain this parameter, the value is defaultValue. The value must be one of the
-// supported values. For any other value, decodeChoice stores an error in q. If the value is in the
-// list onlyAWS, this error says that this cloud does not support the feature.
+// supported values. For any other value, decodeChoice stores an error in q.
+//
+// The list onlyAWS contains values that AWS supports and this cloud does not support. For these
+// values, the error contains the text feature and the value, e.g. "a load balancer of the type
+// gateway".
 func (q *query) decodeChoice(name, defaultValue, feature string, supported, onlyAWS []string) string {
 	v := cmp.Or(q.text(name), defaultValue)
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The dialect supports only policies with the type policyType and with the attribute
-// policyAttribute set to true. A classic load balancer sends PROXY headers to all instance ports
+// The dialect supports only policies of the type ProxyProtocolPolicyType that set the attribute
+// ProxyProtocol to true. A classic load balancer sends PROXY headers to all instance ports
 // that have a policy. As in AWS, an instance port keeps its policies even if no listener uses this
 // port.
 

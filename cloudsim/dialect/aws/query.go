@@ -195,7 +195,8 @@ func (q *query) decodeFilters() (all []filter) {
 }
 
 // pattern is a filter value in decoded form. The dialect decodes filters before the cloud checks
-// the signature. With regular expressions, an unauthenticated client could cause slow compilations.
+// the signature. So a pattern is not a regular expression: an unauthenticated client could send
+// expressions that take a long time to compile.
 type pattern []rune
 
 // Special elements of a pattern. No character has these values.
@@ -256,7 +257,7 @@ func (f filter) literalValue() (string, bool) {
 	return f.values[0], len(f.values) == 1 && !strings.ContainsAny(f.values[0], `*?\`)
 }
 
-// page is the page of a list that a call asks for.
+// page contains the size and the start of the page that a call requests.
 type page struct {
 	limit int    // 0 means all
 	after string // the page begins after the resource with this id of the cloud; "" for the first page
@@ -314,8 +315,9 @@ func (q *query) finish() error {
 	return nil
 }
 
-// dryRun returns the error DryRunOperation if the caller's signature is valid. With this error, EC2
-// reports the success of a dry run.
+// dryRun asks the cloud to check the caller's signature. If the signature is valid, dryRun returns
+// the error DryRunOperation, as EC2 does after a successful dry run. Otherwise it returns the
+// cloud's error.
 func (q *query) dryRun() error {
 	if _, err := q.Cloud.WhoAmI(q.Context()); err != nil {
 		return err

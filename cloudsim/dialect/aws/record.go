@@ -39,11 +39,13 @@ func listObjects[D any](q *query, kind string) (all []storedObject[D], err error
 }
 
 // storeObject writes the name, the labels and the document of s. If s has no id, storeObject
-// creates a record of the given kind. If s has an id, storeObject updates the record. It then
-// returns Stale if another caller has changed the record after this caller read the record.
+// creates a record of the given kind. If s has an id, storeObject updates the record with this
+// id. The update fails with Stale if another caller has changed the record after this caller read
+// it.
 //
-// storeObject returns Exists if another record of this kind has the same name. There is one
-// exception: If a new record would equal the other record, storeObject returns the other record.
+// If another record of this kind has the same name, storeObject returns Exists. There is one
+// exception: If s has no id, and the other record has the same labels and document, storeObject
+// returns the other record.
 func storeObject[D any](q *query, kind string, s storedObject[D]) (storedObject[D], error) {
 	doc, err := json.Marshal(s.Doc)
 	if err != nil {

@@ -46,7 +46,8 @@ func (q *query) decodeRouteRequest(needsTarget bool) routeRequest {
 }
 
 // findRoute returns the network of the route table, and the route to the destination of the
-// request. found is nil if the route does not exist. The cloud may already be deleting the route.
+// request. If the route does not exist, found is nil. The result found can also be a route that
+// the cloud is deleting.
 func (r routeRequest) findRoute(q *query) (n cloudsim.Network, found *cloudsim.Route, err error) {
 	tables, err := readByIDs(q, routeTables, []string{r.table}, nil)
 	if err != nil {

@@ -15,17 +15,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// This cloud has no security groups, so the dialect stores them in records. The rules of a security
-// group affect only load balancers. The functions permit and permitTargets apply the rules.
-// Instances accept all connections.
+// This cloud has no security groups, so the dialect stores each security group in a record. The
+// rules of a security group affect only load balancers (see the functions permit and
+// permitTargets). Instances accept all connections.
 
 const (
 	groupRecords = "aws-security-group" // kind of the records
 	groupPrefix  = "rec"                // prefix of the ids of records
 	// defaultGroup is the name of the group that each VPC has. EC2 reserves this name.
 	defaultGroup = "default"
-	// defaultGroups plus the number of a VPC is the number in the id of the VPC's default group. So
-	// the default group has an id even before the dialect stores the group in a record.
+	// defaultGroups is an offset. The number in the id of a VPC's default group is the number of
+	// the VPC plus this offset. So the default group has an id even before the dialect stores the
+	// group in a record.
 	defaultGroups int64 = 1 << 56
 )
 

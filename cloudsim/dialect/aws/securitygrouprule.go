@@ -201,9 +201,10 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 		// rules. If this call or storeGroup fails, the record still contains the old rules. So a
 		// repeated request makes all changes again.
 		//
-		// The second call of applyGroup computes the load balancers again. Another caller may have
+		// The second call of applyGroup is necessary for two reasons. Another caller may have
 		// stored another group of the same load balancer since the first call. If storeGroup has
-		// failed, the second call restores the effect of the old rules.
+		// failed with an error other than Stale, the second call restores the effect of the old
+		// rules.
 		if err = applyGroup(q, g, &g); err != nil {
 			return nil, err
 		}

@@ -57,7 +57,7 @@ func (q *query) decodeTagsFor(resourceType string) map[string]string {
 	return labels
 }
 
-// returnAnswer is the answer of an EC2 call that has no other result than its success.
+// returnAnswer is the answer of an EC2 call that returns no data.
 type returnAnswer struct {
 	ec2Answer
 	Return bool `xml:"return"`

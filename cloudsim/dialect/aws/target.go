@@ -60,8 +60,9 @@ func registerInstances(q *query) (any, error) {
 	return &queryAnswer{Result: registerResult{Instances: instancesOf(l)}}, err
 }
 
-// deregisterInstances removes instances from the targets of a load balancer. It ignores instances
-// that are not targets, because the cloud itself removes a deleted instance from the targets.
+// deregisterInstances removes instances from the targets of a load balancer. If an instance is
+// deleted, the cloud removes it from the targets. A later request can still contain this instance,
+// so deregisterInstances ignores instances that are not targets.
 func deregisterInstances(q *query) (any, error) {
 	name, ids := q.requiredText("LoadBalancerName"), q.decodeRequiredInstances()
 	if err := q.finish(); err != nil {

@@ -348,8 +348,8 @@ func deleteTargetGroup(q *query) (any, error) {
 	if users := r.findLiveUsers(live, g.ID); len(users) > 0 {
 		return nil, coded(http.StatusBadRequest, "ResourceInUse", "a listener of the load balancer "+loadBalancerARN(users[0])+" uses the target group "+wanted+": delete the listener first")
 	}
-	// A client of the cloud's own API can delete a load balancer and leave the records of its
-	// listeners. These records can contain the id of the target group.
+	// If a client of the cloud's own API deletes a load balancer, the records of its listeners
+	// remain. Delete the remaining records that contain the id of the target group.
 	if err := deleteListenerRecords(q, r.listeners, func(li networkListener) bool { return li.Doc.TargetGroup == g.ID }); err != nil {
 		return nil, err
 	}

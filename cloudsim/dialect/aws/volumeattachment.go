@@ -78,8 +78,9 @@ func attachVolume(q *query) (any, error) {
 	return &attachmentAnswer{volumeAttachment: attachmentOf(d, a)}, nil
 }
 
-// labelsWithDevice returns the labels of a disk with the device name for a new attachment to the
-// given instance. The result does not contain the device names of former attachments.
+// labelsWithDevice returns the new labels of a disk for an attachment to the given instance. It
+// adds the label with the device name of this attachment. It removes the device names of former
+// attachments.
 func labelsWithDevice(d cloudsim.Disk, instanceID cloudsim.InstanceID, device string) map[string]string {
 	labels := map[string]string{}
 	for k, v := range d.Labels {

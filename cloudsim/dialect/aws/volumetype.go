@@ -31,13 +31,13 @@ var volumeTypes = map[string]volumeType{
 	"standard": {own: "standard"},
 }
 
-// shownTypes maps disk types of this cloud to volume types of EC2. The dialect uses this map for
-// disks that other clients have created or changed.
+// shownTypes maps disk types of this cloud to volume types of EC2. The dialect uses this map if a
+// client has created the disk, or changed its type, without this dialect.
 var shownTypes = map[string]string{"balanced": "gp3", "fast": "io2", "standard": "standard"}
 
-// typeOf returns EC2's type of a disk. It ignores the label labelVolumeType if another client has
-// changed the disk type. For a disk type that EC2 does not have, typeOf returns the name of the
-// disk type.
+// typeOf returns EC2's type of a disk. If the label labelVolumeType matches the disk type, the
+// result is the value of the label. Otherwise the result is the volume type in the map shownTypes.
+// If this map does not contain the disk type, typeOf returns the name of the disk type.
 func typeOf(d cloudsim.Disk) string {
 	if name := d.Labels[labelVolumeType]; name == d.Type || name != "" && volumeTypes[name].own == d.Type {
 		return name
@@ -56,9 +56,10 @@ type performance struct {
 }
 
 // diskType returns the name of the disk type for the requested volume type. If the catalogue
-// contains a disk type with the name of the volume type, diskType returns this name. It returns an
-// error if this cloud has no disk type for the volume type, or if EC2 does not allow a requested
-// Iops or Throughput for the volume type.
+// contains a disk type with the name of the volume type, diskType returns this name. Otherwise it
+// returns the disk type in the map volumeTypes. It returns an error if this cloud has no disk type
+// for the volume type. It also returns an error if the request contains the parameter Iops or
+// Throughput, but EC2 does not allow this parameter for the volume type.
 func (p performance) diskType(q *query) (string, error) {
 	t, known := volumeTypes[p.Type]
 	_, err := q.Cloud.GetDiskType(q.Context(), p.Type)

@@ -21,8 +21,8 @@ import (
 // network connection. A dialect in the cloud's own process calls the API in the same way.
 type InProcess struct{ api chan http.Handler }
 
-// NewInProcess returns a transport that has no cloud yet. The option that Part returns connects the
-// transport to a cloud.
+// NewInProcess returns a transport that has no cloud yet. To connect the transport to a cloud,
+// start the cloud with the option from Part.
 func NewInProcess() InProcess { return InProcess{make(chan http.Handler, 1)} }
 
 // Part returns the option that connects the transport to a cloud when the cloud starts.

@@ -20,8 +20,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// throttle makes at most the given number of calls fail with the status 429. It affects only calls
-// of the given operation that the dialect makes while it handles dialectCall.
+// throttle adds a fault for calls of the given operation. The fault affects only the calls that the
+// dialect makes while it handles dialectCall. The parameter most is the maximum number of calls
+// that fail with the status 429.
 func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall string) {
 	t.Helper()
 	_, err := w.cloud.CreateFault(context.Background(), cloudsim.CreateFault{Name: dialect.Name(operation + " in " + dialectCall), FaultSpec: cloudsim.FaultSpec{
@@ -33,8 +34,9 @@ func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall strin
 }
 
 // TestPartlyThrottledCallSucceeds proves that a client's call succeeds although a rate limit
-// refuses some of the calls that the dialect makes to the cloud. If the client's call fails
-// nevertheless, it leaves no resource, because Hetzner's client then repeats the call.
+// refuses some of the calls that the dialect makes to the cloud. If the dialect returns an error,
+// Hetzner's client repeats its call. The repeated call succeeds only if the failed call left no
+// resource.
 func TestPartlyThrottledCallSucceeds(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))
@@ -151,8 +153,8 @@ func TestServerInADatacenter(t *testing.T) {
 	}
 }
 
-// TestDefaultStatusCodes proves that a health check with the protocol http expects a status of 2xx
-// or 3xx if the request contains no statuses. This is the default of Hetzner's API.
+// TestDefaultStatusCodes proves that an HTTP health check without status codes expects a status of
+// 2xx or 3xx. This is the default of Hetzner's API.
 func TestDefaultStatusCodes(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

@@ -79,9 +79,9 @@ const (
 )
 
 // noCallsRemain changes the headers of an answer to report that the caller has no remaining calls.
-// The parameter retryAfter is in seconds. A fault can refuse a call as if the caller had exceeded a
-// rate limit. In this case, the headers from the cloud contain the real rate limit of the caller,
-// or no rate limit.
+// The parameter retryAfter is in seconds. The change is necessary if a fault, and not the caller's
+// rate limit, refused the call. In this case, the headers from the cloud contain the real rate
+// limit of the caller, or no rate limit.
 func noCallsRemain(h http.Header, retryAfter int) {
 	if h.Get(headerRemaining) == "0" {
 		return

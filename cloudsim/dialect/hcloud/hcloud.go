@@ -5,8 +5,8 @@
 // The package refuses features that this cloud does not have, such as load balancers that decode
 // HTTP. It accepts properties that have no effect in this cloud, such as the algorithm of a load
 // balancer. It refuses actions that this cloud cannot execute, such as the mount of a new volume.
-// This cloud also cannot install an image or SSH keys on a server. The package accepts these values
-// for a new server, because clients send them.
+// This cloud also cannot install an image or SSH keys on a server. But the package accepts an image
+// and SSH keys for a new server, because clients send them.
 package hcloud
 
 import (

@@ -60,7 +60,7 @@ func parseQuery(q url.Values, sortable ...string) (out query, err error) {
 }
 
 // isSelected reports whether the query selects a resource by its name and its labels. It does not
-// check the labels in q.equal, by which the cloud has already selected.
+// check the labels in q.equal, because the cloud has already checked them.
 func (q query) isSelected(m cloudsim.Meta) bool {
 	return (q.name == "" || dialect.OtherName(m) == q.name) && (q.keep == nil || q.keep(dialect.Visible(m.Labels)))
 }

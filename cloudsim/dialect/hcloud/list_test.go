@@ -115,7 +115,8 @@ func TestSelectors(t *testing.T) {
 }
 
 // TestSortByID proves that the list of actions and the list of locations are in the order that the
-// query requests. The ids of locations are hashes, and not in the order of the names.
+// query requests. The ids of locations are hashes, so their order differs from the order of the
+// names.
 func TestSortByID(t *testing.T) {
 	w := start(t)
 	actions := "/actions?"
@@ -144,7 +145,7 @@ func TestSortByID(t *testing.T) {
 	}
 }
 
-// TestSortByIDAndName proves that a list sorted by the id ignores the later fields of the query.
+// TestSortByIDAndName proves that the sort fields after the field id have no effect.
 func TestSortByIDAndName(t *testing.T) {
 	w := start(t)
 	for _, name := range []string{"b", "c", "a"} {

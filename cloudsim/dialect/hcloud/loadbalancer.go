@@ -226,9 +226,9 @@ func setAlgorithm(labels map[string]string, s string) error {
 	return nil
 }
 
-// setNetwork stores in labels that a load balancer is attached to the network with Hetzner's id n.
-// If this network does not exist, setNetwork returns an error. The attachment has no effect on
-// traffic, because a load balancer of this cloud reaches all networks of its project.
+// setNetwork attaches a load balancer to the network with Hetzner's id n: it stores the network in
+// labels. If this network does not exist, setNetwork returns an error. The attachment has no effect
+// on traffic, because a load balancer of this cloud reaches all networks of its project.
 func setNetwork(r *dialect.Request, labels map[string]string, n int64) error {
 	id := dialect.ID[cloudsim.NetworkID](prefixNetwork, n)
 	_, err := r.Cloud.GetNetwork(r.Context(), id)

@@ -9,9 +9,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// labelPublicOnly is a label of servers that a client created without networks, or detached from
-// the default network. An instance of this cloud cannot leave its first network. So if a server has
-// this label, the dialect hides the server's first network from clients.
+// labelPublicOnly is the label of a server with a hidden first network: the dialect does not show
+// this network to clients. The dialect adds the label if a client creates a server without
+// networks, or detaches a server from the default network. The label is necessary because an
+// instance of this cloud cannot leave its first network.
 const labelPublicOnly = dialect.LabelPrefix + "public-only"
 
 // privateNetworks returns the networks that the dialect shows as the server's private networks.
@@ -123,7 +124,7 @@ func attachInstance(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkI
 
 // findSubnet returns an available subnet of the network n that serves the zone of the instance i.
 // If the request contains a range, the subnet has this range. If the request contains an address,
-// the subnet contains this address.
+// the subnet contains this address. If no subnet matches, findSubnet returns an error.
 func findSubnet(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (cloudsim.SubnetID, error) {
 	if _, err := r.Cloud.GetNetwork(r.Context(), n); errors.Is(err, cloudsim.NotFound) {
 		return "", errUnknown("network", in.Network)

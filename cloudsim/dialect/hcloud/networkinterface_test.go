@@ -101,8 +101,8 @@ func networkInterfaceCalls(t *testing.T, w *world) {
 	attach(other, sdk.ServerAttachToNetworkOpts{Network: n, IP: net.ParseIP("10.60.2.9")}, "")
 	addresses(other, fmt.Sprintf("%d=10.60.2.9 ", n.ID))
 
-	// A server in an additional network can be the gateway of a route, and a target of a load
-	// balancer with its private address.
+	// A server in an additional network can be the gateway of a route. With its private address, it
+	// can also be a target of a load balancer.
 	a, resp, err := w.Network.AddRoute(ctx, n, sdk.NetworkAddRouteOpts{Route: sdk.NetworkRoute{Destination: cidr("10.244.1.0/24"), Gateway: net.ParseIP("10.60.1.2")}})
 	w.wait(t, a, resp, err)
 	if n, resp, err = w.Network.GetByID(ctx, n.ID); len(must(t, n, resp, err).Servers) != 2 || len(n.Routes) != 1 || n.Routes[0].Gateway.String() != "10.60.1.2" {
@@ -141,9 +141,9 @@ func networkInterfaceCalls(t *testing.T, w *world) {
 	}
 }
 
-// TestAttachToNewSubnet proves that the dialect refuses an attachment until the subnet of the
-// network is available. The error then has the code "locked". If the subnet is full, the dialect
-// refuses an attachment with the code "no_subnet_available".
+// TestAttachToNewSubnet proves that the dialect refuses an attachment in two cases. If the subnet
+// is not available yet, the error has the code "locked". If the subnet is full, the error has the
+// code "no_subnet_available".
 func TestAttachToNewSubnet(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Profile = engine.Profile{Network: time.Hour} }), cloudtest.WithFrozenClock(time.Time{}))

@@ -11,8 +11,8 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// modelServer contains the values that a server should have. The field group is the id of the
-// placement group of the server, or 0.
+// modelServer contains the values that a server should have. The value of group is the id of the
+// server's placement group, or 0 if the server has none.
 type modelServer struct {
 	id, group int64
 	on        bool

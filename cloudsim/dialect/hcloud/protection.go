@@ -48,7 +48,8 @@ type changeServerProtection struct {
 }
 
 // protectServer changes the protection of a server. As in Hetzner's API, the fields delete and
-// rebuild must have the same value. The value of an absent field is the present protection.
+// rebuild must have the same value. For an absent field, protectServer uses the current protection
+// of the server.
 func protectServer(_ *dialect.Request, i cloudsim.Instance, labels map[string]string, in changeServerProtection) error {
 	wanted := func(b *bool) bool { return b == nil && protected(i.Meta) || b != nil && *b }
 	if wanted(in.Delete) != wanted(in.Rebuild) {

@@ -55,8 +55,8 @@ func TestParallelChanges(t *testing.T) {
 }
 
 // TestReadyAfterTheAnswer makes calls for which Hetzner's client returns no action. It proves that
-// the cloud has ended the work of each call before the dialect answers. The next call of the client
-// then succeeds.
+// the cloud has ended the work of each call before the dialect answers. Otherwise, the next call of
+// the client could fail.
 func TestReadyAfterTheAnswer(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))

@@ -400,7 +400,7 @@ type meta struct {
 	Pagination pagination `json:"pagination"`
 }
 
-// pagination describes a page. In JSON, an absent number is null.
+// pagination describes a page. If a number does not exist or is unknown, its JSON value is null.
 type pagination struct {
 	Page         int  `json:"page"`
 	PerPage      int  `json:"per_page"`

@@ -207,8 +207,8 @@ func (a *api) createServer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	// The dialect has read all parts of the answer before the creation, because a later call to the
-	// cloud could fail.
+	// After the creation, the dialect must not call the cloud. If a call failed, the client would
+	// not get the id of the new server.
 	if group != nil {
 		group.Servers = append(group.Servers, dialect.Number(i.ID))
 	}
@@ -219,8 +219,8 @@ func (a *api) createServer(r *dialect.Request) (int, any, error) {
 	}, nil
 }
 
-// newServer returns the request to this cloud for a new instance, and the placement group that the
-// server joins, or nil.
+// newServer returns the request to this cloud for a new instance. It also returns the placement
+// group of the server, or nil if the server joins no group.
 func newServer(r *dialect.Request, c createServer, allZones []cloudsim.Zone, types map[string]cloudsim.InstanceType) (req cloudsim.CreateInstance, group *placementGroup, err error) {
 	req.UserData = c.UserData
 	if req.Name, req.Labels, err = newName(r, c.Name, c.Labels); err != nil {
@@ -347,7 +347,7 @@ func serverCall[T any](command string, fn func(*dialect.Request, cloudsim.Instan
 
 // powerCall returns a call that changes the state of an instance with changeState. If the instance
 // is already in the wanted state, the call changes nothing. While another action runs on the
-// instance, the call returns the error of errLocked.
+// instance, the call returns Conflict (see errLocked).
 func powerCall(command string, wanted cloudsim.InstanceState, changeState func(*client.Client, context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		i, err := getInstance(r)

@@ -164,9 +164,9 @@ func newVolume(r *dialect.Request, c createVolume, types []cloudsim.DiskType) (r
 	return req, err
 }
 
-// preferredType returns the name of a disk type that allows the given size. It prefers the disk
-// type with the name "balanced", and then the first type of the list. If no type allows the size,
-// preferredType returns "".
+// preferredType returns the name of a disk type that allows the given size. If the type "balanced"
+// allows the size, preferredType returns this type. Otherwise it returns the first type of the list
+// that allows the size. If no type allows the size, preferredType returns "".
 func preferredType(types []cloudsim.DiskType, size int) string {
 	name := ""
 	for _, t := range types {

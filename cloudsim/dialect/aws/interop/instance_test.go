@@ -132,8 +132,8 @@ func (w *world) shownInstance(t *testing.T, id string) types.Instance {
 	return must(w.DescribeInstances(t.Context(), &ec2.DescribeInstancesInput{InstanceIds: []string{id}}))(t).Reservations[0].Instances[0]
 }
 
-// TestInstanceStates proves that a starting, stopping or terminating instance has the EC2 state
-// pending, stopping or shutting-down. It also proves that the SDK's waiters wait until the start,
+// TestInstanceStates checks the EC2 states pending (during a start), stopping (during a stop) and
+// shutting-down (during a termination). It also proves that the SDK's waiters wait until the start,
 // the stop or the termination ends.
 func TestInstanceStates(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Provision: time.Second, Boot: time.Second, Shutdown: time.Second})), t.Context()
@@ -183,9 +183,9 @@ func TestInstanceStates(t *testing.T) {
 	}
 }
 
-// TestRunInstancesWithinQuota proves that RunInstances creates as many instances as the quota
-// permits, if this number is between MinCount and MaxCount. If the quota permits fewer instances
-// than MinCount, RunInstances creates no instance.
+// TestRunInstancesWithinQuota calls RunInstances with a quota of fewer than MaxCount instances. If
+// the quota permits at least MinCount instances, RunInstances must create as many instances as the
+// quota permits. Otherwise it must create no instance.
 func TestRunInstancesWithinQuota(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Quotas = map[cloudsim.QuotaName]int64{cloudsim.QuotaInstances: 3} })), t.Context()
 	_, err := w.RunInstances(ctx, runRequest(4, 5))

@@ -72,8 +72,8 @@ func (w *world) register(tb testing.TB, group string, ids ...string) {
 	must(w.elbv2.RegisterTargets(context.Background(), &elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: targetsOf(ids...)}))(tb)
 }
 
-// health returns the targets of a target group as text, with the state and the reason of each
-// target.
+// health returns a text for each target of a target group. The text contains the id, the port and
+// the state of the target, and the reason for this state.
 func (w *world) health(tb testing.TB, group string, ids ...string) (all []string) {
 	tb.Helper()
 	for _, d := range must(w.elbv2.DescribeTargetHealth(context.Background(), &elbv2.DescribeTargetHealthInput{TargetGroupArn: &group, Targets: targetsOf(ids...)}))(tb).TargetHealthDescriptions {
@@ -500,8 +500,8 @@ func TestListenerGetsConcurrentTarget(t *testing.T) {
 }
 
 // TestConcurrentNetworkChanges lets several callers make changes at the same time. It proves that
-// the result is the same as if the callers made their changes one after the other. A caller repeats
-// a call that fails because other callers changed the same resource.
+// the result is the same as if the callers made their changes one after the other. If a call fails
+// because another caller has changed the same resource, the caller repeats the call.
 func TestConcurrentNetworkChanges(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	const n = 3

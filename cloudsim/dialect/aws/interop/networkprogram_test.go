@@ -90,8 +90,8 @@ func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) s
 
 var protocols = []types.ProtocolEnum{types.ProtocolEnumTcp, types.ProtocolEnumUdp, types.ProtocolEnumTcpUdp}
 
-// weights contains the number of each kind of call in networkModel.step. step makes a kind of call
-// more often if its number occurs several times.
+// weights contains the case numbers of the switch in networkModel.step. If a case number occurs
+// several times, step makes this kind of call more often.
 var weights = []int{0, 0, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 6, 7, 7, 7, 8, 9, 10}
 
 // step makes a random call, and makes the same changes in the model that the call should make in

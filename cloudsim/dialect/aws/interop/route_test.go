@@ -79,9 +79,9 @@ func testRoutes(t *testing.T, w *world) {
 	mustFail(t, err, "InvalidRoute.NotFound")
 }
 
-// TestRouteToSameDestinationAgain proves that a client can create a route directly after it has
-// deleted or replaced a route to the same destination. The cloud needs one second to delete the old
-// route.
+// TestRouteToSameDestinationAgain creates a route while the cloud is still deleting a route to the
+// same destination. It also replaces a route. The dialect must then delete the old route first.
+// Both calls must wait for the deletion, which takes one second.
 func TestRouteToSameDestinationAgain(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Network: time.Second})), t.Context()
 	nodes := must(w.RunInstances(ctx, runRequest(2, 2)))(t).Instances

@@ -149,7 +149,7 @@ func testVolumes(t *testing.T, w *world) {
 	}
 	must(w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id}))(t)
 
-	// Two instances can attach an io2 volume, with different device names.
+	// An io2 volume can be attached to two instances at the same time, with different device names.
 	shared := newVolume(10, types.VolumeTypeIo2)
 	shared.Iops, shared.MultiAttachEnabled = sdk.Int32(2000), sdk.Bool(true)
 	both := *must(w.CreateVolume(ctx, shared))(t).VolumeId
