@@ -142,9 +142,9 @@ func (c credential) signerToken(tx *store.Tx) (t cloudsim.Token, err error) {
 	return t, err
 }
 
-// session returns the token of the cloud with the hash c.hash. The client has sent the secret of
-// this token as its session token. session returns Unauthenticated if the token does not exist, has
-// expired, or does not belong to the access key of c.
+// session returns the stored token with the hash c.hash. The secret of this token is the session
+// token of the signed request. session returns Unauthenticated if the stored token does not exist,
+// has expired, or does not belong to the access key of c.
 func (c credential) session(tx *store.Tx) (cloudsim.Token, error) {
 	found, err := tokens.Lookup(tx, byHash, c.hash)
 	if err != nil {

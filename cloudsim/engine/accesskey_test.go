@@ -107,8 +107,8 @@ func TestAccessKey(t *testing.T) {
 	})
 }
 
-// TestSessionToken signs requests with an access key and a session token that a client has computed
-// from a token of the cloud. It proves that a signed request has the permissions of the cloud's
+// TestSessionToken signs requests with an access key and a session token. A client gets both from
+// one token of the cloud. The test proves that a signed request has the permissions of the cloud's
 // token. The engine refuses the request if the cloud's token has expired or is deleted. It also
 // refuses the request if the access key and the session token belong to different tokens of the
 // cloud.

@@ -97,8 +97,8 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
 // countablePart returns the part of range p in which the store can record used addresses. The store
-// records an address as a 64-bit number (see offset). This part is therefore the first /64 of p if
-// p is larger than a /64, and otherwise the whole range.
+// records an address as a 64-bit number (see offset). Therefore, if p is larger than a /64, this
+// part is the first /64 of p. Otherwise it is the whole range.
 func countablePart(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
 }
@@ -266,8 +266,9 @@ func familiesOf(families []cloudsim.IPFamily, ips []string) []cloudsim.IPFamily 
 
 // assignAddresses gives a load balancer one address for each IP family in families. The list ips
 // contains the requested addresses, which a client must have reserved. For a family without a
-// requested address, the load balancer keeps its present address or gets a new address.
-// assignAddresses releases the addresses that the load balancer no longer uses.
+// requested address, the load balancer keeps its current address. If it has no address of this
+// family, it gets a new address. assignAddresses releases the addresses that the load balancer no
+// longer uses.
 func (e *Engine) assignAddresses(tx *store.Tx, lb *cloudsim.LoadBalancer, families []cloudsim.IPFamily, ips []string) error {
 	had := map[cloudsim.IPFamily]cloudsim.LoadBalancerAddress{}
 	for _, a := range lb.Addresses {

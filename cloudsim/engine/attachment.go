@@ -94,12 +94,13 @@ func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string,
 }
 
 // DetachDisk begins to detach a disk from an instance and returns the disk. If the disk is not
-// attached or is already detaching, DetachDisk changes nothing. A detachment replaces a running
-// attachment to the same instance. During other work on the disk, DetachDisk returns Conflict.
+// attached or is already detaching, DetachDisk changes nothing. If the cloud is still attaching the
+// disk to this instance, the detachment replaces this work. During other work on the disk,
+// DetachDisk returns Conflict.
 //
-// If req.Force is set, DetachDisk detaches the disk at once, also during other work. It returns
-// Conflict if the instance is neither stopped nor terminating, because a running instance could
-// still write to the disk.
+// If req.Force is set and the instance is stopped or terminating, DetachDisk detaches the disk at
+// once, also during other work. If req.Force is set and the instance is in another state,
+// DetachDisk returns Conflict, because the instance could still write to the disk.
 func (e *Engine) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (d cloudsim.Disk, err error) {
 	if err := req.Validate(); err != nil {
 		return d, err

@@ -11,10 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestAttachmentRefusals proves that AttachDisk returns an error during a detachment of the disk,
-// and for another access mode. AttachDisk also returns an error if the instance is terminating or
-// belongs to another project. DetachDisk returns an error while the cloud attaches the disk to
-// another instance.
+// TestAttachmentRefusals proves that AttachDisk returns an error while the cloud detaches the disk.
+// If the disk has a read-only attachment, AttachDisk returns an error for an attachment with write
+// access. AttachDisk also returns an error if the instance is terminating or belongs to another
+// project. DetachDisk returns an error while the cloud attaches the disk to another instance.
 func TestAttachmentRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())
@@ -69,9 +69,9 @@ func TestAttachmentRefusals(t *testing.T) {
 
 // TestListDisksOfInstances proves that ListDisks with the filter Instances returns exactly the
 // disks with an attachment to one of these instances. The state of the attachment does not matter.
-// The filter also works together with other filters and on the second page. It also works during a
-// fault that makes the cloud answer with the disks of an earlier time. The filter then selects by
-// the attachments at that time.
+// The filter also works together with other filters and on the second page. A fault can make
+// ListDisks return the disks of an earlier time. In this case, the filter uses the attachments of
+// that time.
 func TestListDisksOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -76,8 +76,8 @@ func (l *ledger) checkNumber(number uint64) error {
 }
 
 // read returns a page of the entries that match the options o and that come after the given number.
-// It also returns lastChecked, the number of the last checked entry, and whether more entries
-// follow. If number is 0, read begins with the oldest entry in memory.
+// The result lastChecked is the number of the last checked entry. The result hasMore is true if
+// more entries follow. If number is 0, read begins with the oldest entry in memory.
 func (l *ledger) read(number uint64, o cloudsim.AuditOptions) (lines []cloudsim.AuditLine, lastChecked uint64, hasMore bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,10 +108,10 @@ func (l *ledger) nextRecord() <-chan struct{} {
 
 // WatchAudit yields the calls that match the options o and that come after the number o.After. If
 // o.After is 0, it begins with the oldest call in memory. It yields the calls in the order of their
-// numbers, until ctx ends. WatchAudit also yields a bookmark after the present calls, and then once
-// per bookmarkInterval. If bookmarkInterval is 0, it yields no bookmarks. A bookmark is an item
-// that contains only a number. A later watch can continue from this number. WatchAudit yields an
-// error at most once, as the last item:
+// numbers, until ctx ends. WatchAudit also yields a bookmark after the calls that are already in
+// memory, and later one bookmark per bookmarkInterval. If bookmarkInterval is 0, it yields no
+// bookmarks. A bookmark is an item that contains only a number. A later watch can continue from
+// this number. WatchAudit yields an error at most once, as the last item:
 //   - Gone: calls after o.After are no longer in memory, for example because the
 //     cloud has restarted.
 //   - Unauthenticated: the caller's credential is no longer valid.
@@ -184,8 +184,8 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 
 // Bill sums the calls that match the options o. If o.Since is zero, Bill sums all calls since the
 // last reset, or since the start of the cloud. Otherwise Bill sums the calls since o.Since that are
-// still in memory. The field Complete of the result is then false if the audit trail may have
-// dropped some of these calls. Calls before the start of the cloud do not change Complete.
+// still in memory. If the audit trail may have dropped other calls since o.Since, the field
+// Complete of the result is false. Complete ignores calls before the start of the cloud.
 func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := ac.Now()
 	l := &ac.ledger

@@ -7,11 +7,15 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// CancelOperation cancels an operation that has not ended, if the state machine of the resource
-// permits the verb Cancel. The cloud then deletes a resource that it was creating. The cloud stops
-// an instance that it was starting. A disk that the cloud was attaching becomes detached. A disk
-// that the cloud was detaching stays attached. For all other operations CancelOperation returns
-// Conflict. For example, as in a real cloud, a caller cannot cancel a deletion.
+// CancelOperation cancels one of these operations, if the operation has not ended:
+//   - The creation of an instance, load balancer, disk, snapshot or snapshot
+//     group: the cloud deletes the new resource.
+//   - The start of an instance: the cloud stops the instance.
+//   - The attachment of a disk: the disk becomes detached from the instance.
+//   - The detachment of a disk: the disk stays attached to the instance.
+//
+// For all other operations, CancelOperation returns Conflict. For example, as in a real cloud, a
+// caller cannot cancel a deletion.
 func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if op, err = get(tx, call, operations, string(id)); err != nil {
@@ -46,8 +50,8 @@ func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 		})
 	case cloudsim.KindLoadBalancer:
 		if op.Verb != cloudsim.Create {
-			// The code below deletes a load balancer in state provisioning. The cancellation of an
-			// update must not delete the load balancer.
+			// A load balancer in state provisioning can have an update operation. Without this
+			// check, the cancellation of the update would delete the load balancer.
 			return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the %s of load balancer %s: only its creation can be cancelled", op.Verb, op.Target)
 		}
 		return undoWork(tx, op, loadBalancers, func(l *cloudsim.LoadBalancer) error {

@@ -121,7 +121,7 @@ func runningClock(tx *store.Tx) store.Clock {
 //
 // AdvanceClock has no time limit of its own. If ctx ends before the clock has reached the new time,
 // AdvanceClock returns Unavailable. A stopped clock then shows the due time of the last completed
-// work, or its earlier time. The caller can call AdvanceClock again.
+// work item, or has not moved. The caller can call AdvanceClock again.
 func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -158,8 +158,8 @@ func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k
 }
 
 // stepTo moves the clock from one due time to the next. At each due time it completes the due work.
-// It reports whether the clock has reached goal. It stops earlier if the transaction has reached
-// its maximum size (see stepLimit).
+// It reports whether the clock has reached goal. The clock does not reach goal if the transaction
+// first reaches its maximum size (see stepLimit).
 func stepTo(tx *store.Tx, goal store.Clock, settle func([]store.Work) error) (arrived bool, err error) {
 	for step := newStep(tx); step.goesOn(tx); {
 		at, ok := tx.NextDue()

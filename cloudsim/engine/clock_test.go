@@ -196,8 +196,8 @@ func TestAdvanceOfARunningClock(t *testing.T) {
 	})
 }
 
-// TestCancelledAdvance proves that AdvanceClock returns Unavailable and does not move the clock if
-// ctx has ended before the call.
+// TestCancelledAdvance calls AdvanceClock with a ctx that has ended. It proves that AdvanceClock
+// returns Unavailable and does not move the clock.
 func TestCancelledAdvance(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

@@ -78,8 +78,9 @@ func (e *Engine) reportedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 		return putAfter(tx, d, err)
 	}
 	if !isDue(op, tx.Now) {
-		// The loop in Run removes the operation from the due list at its due time. If a user then
-		// sets the clock back, the operation must be on the list again.
+		// The operation is not yet due. But if a user has set the clock back, the loop in Run may
+		// already have removed the operation from the due list. Without a new entry, the operation
+		// would never end.
 		err := tx.LaterOnce(*op.DueAt, store.Work{Kind: cloudsim.KindDisk, ID: string(d.ID), Verb: cloudsim.Settle, Operation: op.ID})
 		return putAfter(tx, d, err)
 	}

@@ -259,8 +259,8 @@ func (e *Engine) copiedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	return e.finishDisk(tx, d)
 }
 
-// waitForNoData completes all work that waits for disk data, if the cloud runs without a data
-// plane. Without a data plane, the cloud gets no report about disk data. Work that a hold or a
+// waitForNoData does nothing if the cloud has a data plane. Otherwise it completes all work that
+// waits for disk data, because the cloud gets no report about this data. Work that a hold or a
 // fault blocks stays unfinished.
 func (e *Engine) waitForNoData(tx *store.Tx) error {
 	if e.cfg.DiskData {
@@ -339,7 +339,7 @@ func markAvailable(d *cloudsim.Disk) error {
 	return d.Move(cloudsim.Vacate)
 }
 
-// GetDisk returns a disk, or NotFound after the disk is deleted.
+// GetDisk returns a disk. If the disk does not exist, GetDisk returns NotFound.
 func (e *Engine) GetDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return read(ctx, e.core, disks, string(id))
 }
@@ -460,10 +460,10 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 }
 
 // DeleteDisk begins to delete a disk and returns the disk. It does not change a disk that is
-// already in state deleting. A deletion replaces a running creation of the disk. During other work
-// on the disk, DeleteDisk returns Conflict. It also returns Conflict if the disk is attached, or if
-// the cloud is making a snapshot or a copy of the disk. DeleteDisk does not delete complete
-// snapshots and copies of the disk.
+// already in state deleting. If the cloud is still creating the disk, the deletion replaces the
+// creation. During other work on the disk, DeleteDisk returns Conflict. It also returns Conflict if
+// the disk is attached, or if the cloud is making a snapshot or a copy of the disk. DeleteDisk does
+// not delete complete snapshots and copies of the disk.
 func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return e.changeDisk(ctx, id, cloudsim.Delete, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 		if d.State == cloudsim.DiskDeleting {

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestModifyDisk proves that only one modification of a disk runs at a time,
-// and that the disk may be attached. A request for the present values does not
+// TestModifyDisk proves that the cloud can modify an attached disk, and that only one modification
+// of a disk runs at a time. If the disk already has the requested values, the request does not
 // begin a modification.
 func TestModifyDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestModifyDiskIsChecked(t *testing.T) {
 }
 
 // TestModifyCooldown proves that ModifyDisk returns Conflict if the last modification was less than
-// DiskCooldown ago. A request for the present values returns no error.
+// DiskCooldown ago. If the disk already has the requested values, ModifyDisk returns no error.
 func TestModifyCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -50,7 +50,7 @@ type Config struct {
 	JournalBytes           int64                        // if the used part of the file has more bytes than this, the journal keeps fewer events
 
 	// HostRoutes returns the ranges to which the cloud's machine has routes. Projects may not use
-	// these ranges. If HostRoutes is nil, the machine's routes restrict no ranges.
+	// these ranges. If HostRoutes is nil, the cloud does not check the machine's routes.
 	HostRoutes func() ([]netip.Prefix, error)
 
 	// Seed makes random values repeatable, except secrets. In two clouds with the same Seed, the
@@ -125,7 +125,8 @@ type core struct {
 
 	// The loop in Engine.Run locks this mutex while it completes due work. AdvanceClock locks the
 	// mutex, because it completes work itself, in the order of the due times. SetClock, LoadState
-	// and ResetState also lock the mutex.
+	// and ResetState also lock the mutex. While they change the clock or the records, the engine
+	// must not complete work.
 	settling sync.Mutex
 }
 

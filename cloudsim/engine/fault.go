@@ -35,8 +35,9 @@ type faultRules struct {
 	live    atomic.Pointer[[]cloudsim.Fault]
 }
 
-// loadFaults copies the faults from the store to memory. Call it after each commit that created or
-// deleted faults, or that counted the last hit that a fault permits.
+// loadFaults copies the faults from the store to memory. Call loadFaults after each commit that
+// creates or deletes faults. Also call it after a commit in which a fault reaches its maximum
+// number of hits. Otherwise Decide uses an outdated copy.
 func (e *Engine) loadFaults() error {
 	e.rules.loading.Lock()
 	defer e.rules.loading.Unlock()
@@ -132,9 +133,9 @@ func (e *Engine) matchingFaults(list []cloudsim.Fault, call Call, s Subject) (id
 }
 
 // countStrikes applies the given faults to one API call, in the order of ids, and returns their
-// effect. It stops after the first hit of a fault with an effect other than latency. Up to this
-// hit, it adds the call to the count of each active fault. The result usedUp is true if one of
-// these faults can never hit again.
+// effect. If a fault hits the call and its effect is not latency, countStrikes stops after this
+// fault. Until it stops, it adds the call to the count of each active fault. The result usedUp is
+// true if one of these faults can never hit again.
 func countStrikes(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)

@@ -195,8 +195,9 @@ func TestFaultsAfterTheClockGoesBack(t *testing.T) {
 	}
 }
 
-// TestStuckStateEndsWithItsWindow proves that a blocked operation ends at its due time, and not
-// earlier, if the time window of the fault ends before this due time.
+// TestStuckStateEndsWithItsWindow blocks an operation with a fault. The time window of the fault
+// ends before the operation is due. The test proves that the operation ends at its due time, and
+// not at the end of the window.
 func TestStuckStateEndsWithItsWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), func(c *engine.Config) { c.Profile = engine.Profile{Name: "slow", Shutdown: 10 * time.Minute} })

@@ -63,7 +63,7 @@ type Figures struct {
 	Faults []cloudsim.Fault
 }
 
-// Figures returns the present quotas and faults. The field Seen of the faults can be out of date.
+// Figures returns the current quotas and faults. The field Seen of the faults can be out of date.
 func (e *Engine) Figures() (f Figures, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		f = Figures{}

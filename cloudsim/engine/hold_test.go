@@ -229,8 +229,8 @@ func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 	}
 }
 
-// TestHeldWorkWhenTheClockIsSetBack proves that held work ends at its due time if a user sets the
-// clock back and then deletes the hold.
+// TestHeldWorkWhenTheClockIsSetBack sets the clock back to a time before held work is due, and then
+// deletes the hold. It proves that the work ends at its due time, and not earlier.
 func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -253,8 +253,8 @@ func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 }
 
 // TestHoldOfCopies creates a hold while the data plane copies the data of new disks and snapshots.
-// The hold keeps the creation of these disks and snapshots unfinished even after a restart of the
-// cloud without a data plane.
+// The test then restarts the cloud without a data plane. Even after this restart, the hold keeps
+// the creation of these disks and snapshots unfinished.
 func TestHoldOfCopies(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, instant, withDiskData)

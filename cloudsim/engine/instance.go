@@ -39,8 +39,8 @@ func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance
 	return i, err
 }
 
-// instanceByName returns the existing instance with the requested name if it matches the request.
-// If no instance has this name, instanceByName creates an instance.
+// instanceByName returns the existing instance with the requested name, or an error if that
+// instance does not match the request. If no instance has this name, instanceByName creates one.
 func (e *Engine) instanceByName(tx *store.Tx, call Call, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {

@@ -235,10 +235,10 @@ func (e *Engine) ListLoadBalancers(ctx context.Context, o cloudsim.ListOptions) 
 	return listPage(ctx, e.core, loadBalancers, o, nil)
 }
 
-// UpdateLoadBalancer replaces the labels and the spec of a load balancer, and changes its addresses
-// if the request has families or addresses. It returns Stale if rev is neither 0 nor the load
-// balancer's revision. It returns Invalid if the request changes the scheme. A request that changes
-// nothing begins no work.
+// UpdateLoadBalancer replaces the labels and the spec of a load balancer. If the request has
+// families or addresses, UpdateLoadBalancer also changes the addresses. It returns Stale if rev is
+// neither 0 nor the load balancer's revision. It returns Invalid if the request changes the scheme.
+// A request that changes nothing begins no work.
 func (e *Engine) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.UpdateLoadBalancer, rev uint64) (cloudsim.LoadBalancer, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.LoadBalancer{}, err

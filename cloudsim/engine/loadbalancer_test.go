@@ -21,8 +21,8 @@ func addressesOf(l cloudsim.LoadBalancer) (ips []string) {
 
 // TestLoadBalancerFamilies proves that a load balancer has an address for each of its IP families.
 // If the families change, the load balancer keeps the addresses of the remaining families and
-// releases the other addresses. A released address stays reserved if a client had reserved it
-// before.
+// releases the other addresses. If a client created a released address with CreateAddress, the
+// address stays reserved.
 func TestLoadBalancerFamilies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.InternalLoadBalancers = netip.MustParsePrefix("127.66.0.0/16") })

@@ -97,8 +97,8 @@ const journalLeast = 1000
 // journalKeep returns the number of events to keep in a journal of n events. Normally this number
 // is JournalKeep. If usedBytes (the size of the used part of the store's file) is greater than
 // JournalBytes, the number is half of n, but at least journalLeast and at most JournalKeep. Events
-// can be large, because an event contains the whole resource. For example, the size of the event of
-// a load balancer with thousands of targets is about a third of a megabyte.
+// can be large, because an event contains the whole resource. For example, if a load balancer has
+// thousands of targets, each of its events takes about a third of a megabyte.
 func (e *Engine) journalKeep(n uint64, usedBytes int64) uint64 {
 	if usedBytes <= e.cfg.JournalBytes {
 		return e.cfg.JournalKeep

@@ -11,10 +11,10 @@ import (
 )
 
 // TestMetadataTreeOfRepeatedBatch proves that the engine stores a new metadata tree even if the
-// store runs the function of SetMetadataTree twice. The store runs the functions of concurrent
-// calls in one transaction. If one function writes and then fails, the store repeats the other
-// functions. In this test, each function of CreateInstance takes an address, and then fails because
-// no pod range is free.
+// store runs the transaction function of SetMetadataTree twice. The store runs the transaction
+// functions of concurrent calls in one transaction. If one function writes and then fails, the
+// store repeats the other functions. In this test, the functions of CreateInstance fail: each takes
+// an address, but then finds no free pod range.
 func TestMetadataTreeOfRepeatedBatch(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -132,8 +132,8 @@ func (w *world) createDisk(t *rapid.T) {
 	}
 }
 
-// source returns the size of the requested disk. If the cloud must refuse the request because of
-// its source, source returns the expected error.
+// source returns the size of the requested disk. If the source disk or the source snapshot makes
+// the request invalid, source returns the error that the cloud must return.
 func (w *world) source(req cloudsim.CreateDisk) (size int, refusal error) {
 	least, zone, typ := 0, req.Zone, req.Type
 	switch {
@@ -293,7 +293,8 @@ func (w *world) deleteSnapshot(t *rapid.T) {
 	}
 }
 
-// reportData reports that the data of a disk and of a snapshot is complete, as a data plane does.
+// reportData takes the role of the data plane. It reports that the data of one disk and of one
+// snapshot is complete.
 func (w *world) reportData(t *rapid.T) {
 	if id := randomID(t, w.disks); w.disks[id] == nil {
 		mustAgree(t, w.e.ReportDisk(w.ctx, cloudsim.DiskID(id), cloudsim.DiskStatus{SizeGiB: 1}), cloudsim.NotFound)

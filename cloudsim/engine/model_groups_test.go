@@ -44,8 +44,8 @@ func (w *world) settleGroups(now time.Time) {
 	}
 }
 
-// reportedGroup updates a snapshot group in the model, after a data plane has reported the data of
-// a snapshot in the group.
+// reportedGroup updates a snapshot group in the model, after reportData has reported that the data
+// of a snapshot in the group is complete.
 func (w *world) reportedGroup(id string) {
 	if g := w.groups[id]; g != nil && g.State == "copying" && w.copiedWhole(g) {
 		w.moveGroup(g, "ready")

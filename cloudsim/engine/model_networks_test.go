@@ -13,7 +13,8 @@ import (
 // networkWork is the duration of work on networks, subnets and routes.
 const networkWork = 20 * time.Second
 
-// vnet is the model of a network, part is the model of a subnet, and way is the model of a route.
+// vnet is the model of a network. The type part is the model of a subnet, and the type way is the
+// model of a route.
 type vnet struct {
 	Name, Range, Pods, State string
 	Routes                   int // maximum number of routes

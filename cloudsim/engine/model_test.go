@@ -76,8 +76,8 @@ func (w *world) callsOf(theme string) map[string]func(*rapid.T) {
 	return all
 }
 
-// withoutDeadline hides the deadline of the test. The deadline is in real
-// time, but the test runs in virtual time.
+// withoutDeadline hides the method T.Deadline from rapid. T.Deadline panics in a synctest bubble,
+// because the deadline is in real time.
 type withoutDeadline struct{ testing.TB }
 
 // These ranges are so small that random calls sometimes use all addresses of a range.

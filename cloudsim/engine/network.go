@@ -35,8 +35,8 @@ func (e *Engine) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) 
 	return n, err
 }
 
-// networkByName returns the existing network with the requested name if it matches the request. If
-// no network has this name, networkByName creates a network.
+// networkByName returns the existing network with the requested name, or an error if that network
+// does not match the request. If no network has this name, networkByName creates one.
 func (e *Engine) networkByName(tx *store.Tx, call Call, req cloudsim.CreateNetwork) (n cloudsim.Network, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {
@@ -195,9 +195,9 @@ func (e *Engine) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (clou
 
 // UpdateNetwork replaces the labels and the spec of a network. It returns Stale if rev is neither 0
 // nor the network's revision. It returns Conflict if the request changes pod ranges that instances
-// use. It returns Invalid if the request changes the pod ranges of a default network, and the
-// configuration sets these ranges. It checks new pod ranges like CreateNetwork. A request that
-// changes nothing begins no work.
+// use. If the configuration sets the pod ranges of default networks, UpdateNetwork returns Invalid
+// for a request that changes the pod ranges of a default network. It checks new pod ranges like
+// CreateNetwork. A request that changes nothing begins no work.
 func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req cloudsim.UpdateNetwork, rev uint64) (n cloudsim.Network, err error) {
 	if err := req.Validate(); err != nil {
 		return n, err
@@ -293,7 +293,7 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 
 // checkUnused returns Conflict if a resource in the given table refers to the resource with the
 // given kind and id. checkUnused looks up the references in the given index of this table. The
-// error names the first resource that contains a reference to it.
+// error names the first resource in the table that contains a reference.
 func checkUnused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

@@ -80,8 +80,8 @@ func (e *Engine) keepDefaultNetworks(tx *store.Tx) error {
 }
 
 // stillApart returns an error if the ranges of a network overlap each other, or overlap a range
-// that the configuration reserves for load balancers or default networks. If only checkRanges
-// refuses the ranges of a network, stillApart logs a warning.
+// that the configuration reserves for load balancers or default networks. If checkRanges refuses
+// the ranges of a network that is not a default network, stillApart only logs a warning.
 func (e *Engine) stillApart(tx *store.Tx) error {
 	for n, err := range networks.Scan(tx, "", "") {
 		if err != nil {

@@ -315,7 +315,7 @@ func TestDefaultNetworksShareOneRange(t *testing.T) {
 
 // TestConfiguredPodRangesStay proves that UpdateNetwork cannot change the pod ranges of a default
 // network if the configuration contains pod ranges. Otherwise the next start would restore the
-// configured pod ranges, and would fail if an instance has one of the other pod ranges.
+// configured pod ranges. The start would fail if an instance used one of the changed pod ranges.
 func TestConfiguredPodRangesStay(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Pods.IPv4 = "10.244.0.0/16" })
@@ -329,9 +329,9 @@ func TestConfiguredPodRangesStay(t *testing.T) {
 	}
 }
 
-// TestSubnetWithFewestZones proves that the cloud selects the subnet that serves the fewest zones,
-// if several subnets serve the zone of an instance. If several subnets serve equally few zones, the
-// cloud selects the oldest of these subnets.
+// TestSubnetWithFewestZones creates instances in zones that several subnets serve. It proves that
+// the cloud selects the subnet that serves the fewest zones. If several subnets serve this number
+// of zones, the cloud selects the oldest of them.
 func TestSubnetWithFewestZones(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

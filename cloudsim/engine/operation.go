@@ -160,8 +160,8 @@ func (e *Engine) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cl
 }
 
 // AwaitOperation waits until an operation is over, and returns the operation. If maxWait ends
-// first, AwaitOperation returns the operation in its present state. If ctx ends first, it also
-// returns the error of ctx.
+// first, AwaitOperation returns the operation in its present state. If ctx ends first,
+// AwaitOperation returns the operation and the error of ctx.
 func (e *Engine) AwaitOperation(ctx context.Context, id cloudsim.OperationID, maxWait time.Duration) (cloudsim.Operation, error) {
 	timer := time.NewTimer(maxWait)
 	defer timer.Stop()

@@ -13,9 +13,9 @@ import (
 
 // past is the content of a table at an earlier time. pastOf computes the past content from the
 // present content and the whole journal. The computation is slow, but the engine uses it only for
-// calls that a stale-read fault has hit. The journal loses its oldest events. If the journal no
-// longer contains the value that a resource had at the earlier time, past contains the next value
-// of the resource in the journal.
+// calls that a stale-read fault has hit. The store deletes the oldest events of the journal. If the
+// journal no longer contains the value that a resource had at the earlier time, past contains the
+// next value of the resource in the journal.
 type past[T any] struct {
 	rev uint64        // last revision at the earlier time
 	was map[string]*T // resources that have changed since the earlier time, with their values at the earlier time; nil for a resource that did not exist
@@ -54,10 +54,10 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 }
 
 // addEvent adds one event of the journal to p, the content of the table at pastTime. For an event
-// at pastTime or earlier, addEvent stores the new value of the resource in lastValues. For the
-// first later event of each resource, addEvent stores a value in p.was. This value is nil if the
-// resource was created after pastTime, and is otherwise the value in the event. If lastValues
-// contains the resource, pastOf later replaces this value with the value in lastValues.
+// at pastTime or earlier, addEvent stores the new value of the resource in lastValues. Of the later
+// events, addEvent uses only the first event of each resource. If the resource was created after
+// pastTime, addEvent stores nil in p.was. Otherwise it stores the event's value in p.was. If
+// lastValues also contains a value of the resource, pastOf then copies this value to p.was.
 func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {
@@ -91,8 +91,8 @@ func (p past[T]) get(tx *store.Tx, t store.Table[T], id string) (v T, err error)
 
 // rows yields the resources of a project as they were at the earlier time, sorted by id. For the
 // project "" it yields the resources of all projects. It yields only resources with ids greater
-// than o.After, and with the source o.Source if this is not "". It copies the whole table to
-// memory.
+// than o.After. If o.Source is not empty, rows yields only resources with this source. It copies
+// the whole table to memory.
 func (p past[T]) rows(tx *store.Tx, t store.Table[T], project cloudsim.ProjectID, o cloudsim.ListOptions) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var all []T

@@ -173,9 +173,9 @@ func checkNoRoute(tx *store.Tx, newNetwork, oldNetwork cloudsim.Network) error {
 }
 
 // routableToPods checks the destination of a route in a default network that has the configured pod
-// ranges. All these networks give instances pod ranges from the same ranges. If the destination
-// overlaps one of these ranges, the destination must be inside a pod range of the next hop.
-// Otherwise routableToPods returns Conflict.
+// ranges. All default networks with the configured pod ranges share these ranges. If the
+// destination overlaps a configured pod range, the destination must be inside a pod range of the
+// next hop. Otherwise routableToPods returns Conflict. It does not check routes in other networks.
 func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {
 	if !n.Default || n.PodRanges != e.cfg.Pods.WithDefaults() {
 		return nil

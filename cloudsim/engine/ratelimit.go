@@ -90,8 +90,8 @@ type RateLimit struct {
 // throttle returns Exhausted with RetryAfter for a call that exceeds the rate limit of its caller
 // or of its project. The caller's limit does not apply to calls of class Admin. The cloud's clock
 // determines when the caller's bucket gets new tokens. While this clock is stopped, an empty bucket
-// of a caller stays empty. In c.RateLimit, throttle stores one of the two rate limits: the limit
-// with fewer remaining calls.
+// of a caller stays empty. If both limits apply, throttle stores in c.RateLimit the limit with
+// fewer remaining calls.
 func (ac *access) throttle(c *Call, class Access) error {
 	if err := ac.throttleProject(c); err != nil {
 		return err
@@ -152,8 +152,8 @@ func (c Call) tokenOrAccount() cloudsim.TokenID {
 }
 
 // takeToken takes a token from a bucket and returns 0. If the bucket is empty, takeToken returns
-// the time until the bucket has a token again. It stores the state of the bucket in c.RateLimit,
-// unless c.RateLimit already has the state of a bucket with fewer tokens.
+// the time until the bucket has a token again. If c.RateLimit is empty or has more tokens than this
+// bucket, takeToken stores the state of the bucket in c.RateLimit.
 func (r *rates) takeToken(c *Call, key bucketKey, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,8 +179,8 @@ func (r *rates) takeToken(c *Call, key bucketKey, now time.Time) time.Duration {
 	return timeFor(1-tokens, key.limit)
 }
 
-// timeFor returns the time in which a bucket gets the given number of tokens, at the rate
-// limit.PerSecond. The result is at most 100 years.
+// timeFor returns the time that a bucket needs to get the given number of tokens. The result is at
+// most 100 years.
 func timeFor(tokens float64, limit cloudsim.Rate) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return time.Duration(math.Ceil(min(tokens/limit.PerSecond*float64(time.Second), float64(most))))

@@ -250,8 +250,9 @@ var ErrRegistryScope = errors.New("the bearer token has no permission for this c
 
 // AllowRegistry checks an action of caller c and returns the repository of the action. It returns
 // Denied if the caller's present roles or password do not permit the action. In this case, a new
-// bearer token would not permit the action either. Otherwise it returns NotFound if the repository
-// does not exist, and then ErrRegistryScope if the bearer token does not include the action.
+// bearer token would not permit the action either. If the roles and the password permit the action,
+// AllowRegistry returns NotFound for a missing repository. If only the bearer token does not
+// include the action, AllowRegistry returns ErrRegistryScope.
 func (im *imageManager) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		if c.claims.Refused != "" {
@@ -276,9 +277,9 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 	return "registry." + action, name
 }
 
-// mayUse checks the action against the caller's present roles and the limits of the caller's
-// password. It returns Denied, or NotFound for a missing repository. A caller without permission to
-// pull gets the same error for an existing and a missing repository.
+// mayUse returns Denied if the caller's present roles or the limits of the caller's password do not
+// permit the action. If the repository is missing, mayUse returns NotFound. A caller without
+// permission to pull gets the same error for an existing and a missing repository.
 func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
 		if c.claims.PullOnly || len(c.claims.Only) > 0 {
@@ -336,10 +337,10 @@ func (d *decisions) add(one cloudsim.RegistryDecision) {
 }
 
 // KeepRegistryDecisions initializes the audit trail. The iterator oldLines yields the existing
-// lines of the audit file. Each line contains one decision as JSON, and must stay unchanged until
-// KeepRegistryDecisions returns. KeepRegistryDecisions ignores invalid lines. The engine writes
-// each new decision to auditFile as one line, with one call of Write. A nil auditFile means no
-// file.
+// lines of the audit file. Each line contains one decision as JSON. The iterator must not reuse the
+// memory of a line before KeepRegistryDecisions returns. KeepRegistryDecisions ignores invalid
+// lines. The engine writes each new decision to auditFile as one line, with one call of Write. A
+// nil auditFile means no file.
 func (im *imageManager) KeepRegistryDecisions(oldLines iter.Seq[[]byte], auditFile io.Writer) {
 	lines := make([][]byte, 0, maxDecisions)
 	for line := range oldLines {
@@ -363,8 +364,9 @@ func (im *imageManager) recordDecision(c RegistryCaller, requestID, operation, r
 	im.AuditRegistry(cloudsim.RegistryDecision{Caller: c.call.Caller, Operation: operation, Resource: resource, RequestID: requestID}, refused)
 }
 
-// AuditRegistry writes an audit entry. If refused is nil, the entry says that the
-// cloud allowed the action.
+// AuditRegistry writes an audit entry. If refused is nil, the entry says that the cloud allowed the
+// action. Otherwise the entry says that the cloud refused the action, and contains the error as the
+// reason.
 func (im *imageManager) AuditRegistry(d cloudsim.RegistryDecision, refused error) {
 	d.Time, d.Allowed = im.Now(), refused == nil
 	if refused != nil {

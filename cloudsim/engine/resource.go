@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// update runs fn in one write transaction. It records the call in ctx as the cause of the changes.
-// It returns NotFound if the project of the call was deleted after Authorize.
+// update runs fn in one write transaction. It gets the call from ctx, and records this call as the
+// cause of the changes. It returns NotFound if the project of the call was deleted after Authorize.
 func (c *core) update(ctx context.Context, fn func(*store.Tx, Call) error) error {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -255,8 +255,8 @@ func errNameTaken(kind cloudsim.ResourceKind, name, id, differs string) error {
 	return cloudsim.Errorf(cloudsim.Exists, "%s %q already exists (%s), but with %s: use another name, or delete the existing %s first", noun, name, id, differs, noun)
 }
 
-// checkSecretName returns Exists if the name of a new resource with a secret is in use. A name may
-// be empty. The parameters id and err are the results of a search for the name.
+// checkSecretName checks the name of a new token or access key. It returns Exists if the name is
+// not empty and is in use. The parameters id and err are the results of a search for the name.
 func checkSecretName(kind cloudsim.ResourceKind, name, id string, err error) error {
 	switch {
 	case errors.Is(err, cloudsim.NotFound), err == nil && name == "":
@@ -269,8 +269,8 @@ func checkSecretName(kind cloudsim.ResourceKind, name, id string, err error) err
 
 var capital = regexp.MustCompile("[A-Z]")
 
-// splitCamelCase returns the words of a name in camel case, for example load balancer for
-// loadBalancer.
+// splitCamelCase returns the words of a name in camel case. For example, it returns "load balancer"
+// for "loadBalancer".
 func splitCamelCase(name string) string {
 	return strings.ToLower(capital.ReplaceAllString(name, " $0"))
 }

@@ -248,9 +248,9 @@ func (c Call) mayGive(g cloudsim.Grant) error {
 	return nil
 }
 
-// MayTouch checks the target of a call. It returns Denied if the caller's permission is limited to
-// some resources, and the target in s is not one of these resources. The target of a create call is
-// the name in the request. A call without a target, such as a list call, is also Denied.
+// MayTouch checks the target of a call if the caller's permission is limited to some resources. It
+// returns Denied if the target in s is not one of these resources, or if the call has no target.
+// For example, a list call has no target. The target of a create call is the name in the request.
 func (ac *access) MayTouch(ctx context.Context, s Subject) error {
 	call, err := callOf(ctx)
 	if err != nil || call.limited == nil {
@@ -311,8 +311,8 @@ func (ac *access) WhoAmI(ctx context.Context) (cloudsim.Identity, error) {
 }
 
 // CreateRole creates a role. If the same role already exists, CreateRole returns the existing role.
-// It returns Exists if a different role has the name. It returns Denied if the caller lacks a
-// permission of the role in all projects.
+// It returns Exists if a different role has the name. For a new role, the caller must have each
+// permission of the role through a grant for all projects. Otherwise, CreateRole returns Denied.
 func (ac *access) CreateRole(ctx context.Context, req cloudsim.CreateRole) (r cloudsim.Role, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -374,9 +374,11 @@ func (ac *access) DeleteRole(ctx context.Context, name cloudsim.RoleName) error 
 	})
 }
 
-// CreateRoleBinding grants a role to a service account. It returns Denied if the caller lacks a
-// permission of the role, in the project or in all projects if req.AllProjects is set. If the same
-// role binding already exists, CreateRoleBinding returns the existing role binding.
+// CreateRoleBinding grants a role to a service account. If the same role binding already exists,
+// CreateRoleBinding returns the existing role binding. For a new role binding, the caller must have
+// each permission of the role in the project. If req.AllProjects is set, the caller must have each
+// permission through a grant for all projects. If the caller lacks a permission, CreateRoleBinding
+// returns Denied.
 func (ac *access) CreateRoleBinding(ctx context.Context, req cloudsim.CreateRoleBinding) (b cloudsim.RoleBinding, err error) {
 	if err := req.Validate(); err != nil {
 		return b, err

@@ -430,8 +430,8 @@ func TestProjectAdminInOtherProjects(t *testing.T) {
 
 // TestOneTrustForAWorkload proves that a workload's token is valid for one account only. Another
 // project cannot create a trust for the same workload, audience and keys. Trusts with different
-// keys do not conflict. So a project can block another project's trust for a cluster only with the
-// keys of this cluster.
+// keys do not conflict. Without the keys of a cluster, a project therefore cannot block another
+// project's trust for this cluster.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -150,7 +150,8 @@ func (e *Engine) settledRoute(tx *store.Tx, r *cloudsim.Route) error {
 
 // reroute updates the active and blackhole routes that have instance i as their next hop. Call
 // reroute after each change of the instance's networks, and after each change that may start or
-// stop the traffic of the instance. settledRoute sets the state of a new route.
+// stop the traffic of the instance. reroute ignores new routes, because settledRoute checks the
+// next hop of these routes.
 func reroute(tx *store.Tx, i *cloudsim.Instance) error {
 	by, err := routes.Lookup(tx, byNextHop, string(i.ID))
 	if err != nil {

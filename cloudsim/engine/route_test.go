@@ -93,9 +93,9 @@ func TestRouteRefusals(t *testing.T) {
 	expectError(t, errorOf(e.DeleteNetwork(ctx, n.ID)), cloudsim.Conflict, string(r.ID), "2 more")
 }
 
-// TestNetworkOverlapsRoute proves that a project cannot create a network with a range that overlaps
-// the destination of another network's route. The same is true for new pod ranges of a network. The
-// route would redirect traffic of the network.
+// TestNetworkOverlapsRoute proves that the cloud refuses a new network if one of its ranges
+// overlaps the destination of another network's route. The cloud also refuses new pod ranges that
+// overlap this destination. Otherwise the route would redirect traffic of these ranges.
 func TestNetworkOverlapsRoute(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -112,9 +112,9 @@ func TestNetworkOverlapsRoute(t *testing.T) {
 	_, err = e.CreateNetwork(mine, cloudsim.CreateNetwork{Name: "n", IPv4: "10.99.0.0/16"})
 	expectError(t, err, cloudsim.Conflict, string(r.ID))
 
-	// New pod ranges may overlap a route of the same network. All default networks share one
-	// address range for pods. So new pod ranges of a default network may also overlap a route of
-	// another default network.
+	// New pod ranges may overlap a route of the same network. Default networks may have identical
+	// pod ranges. So another default network can now get the same range, although the route
+	// overlaps it.
 	must(e.UpdateNetwork(mine, r.Network, pods, 0))(t)
 	must(e.UpdateNetwork(other, otherNetwork.ID, pods, 0))(t)
 }

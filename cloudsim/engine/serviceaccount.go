@@ -46,9 +46,9 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 
 // accountToCarry returns the id of the service account for a new instance, or for a new workload
 // trust. If idOrName is "", it returns "". The caller must have all permissions of the account,
-// because the instance or workload gets these permissions. For an account of another project, the
-// caller also needs the permission tokens.create in all projects, because the other project can
-// later give the account more permissions.
+// because the instance or workload gets these permissions. If the account belongs to another
+// project, the caller also needs the permission tokens.create in all projects. The reason is that
+// the other project can later give the account more permissions.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil
@@ -82,8 +82,9 @@ func hasAccount(tx *store.Tx, call Call, i cloudsim.Instance, idOrName string) b
 	return err == nil && a.ID == i.ServiceAccount
 }
 
-// getOwn returns a resource that the call will delete. If the resource belongs to no project,
-// getOwn returns Denied unless the caller has permission for the operation in all projects.
+// getOwn returns a resource that the call will delete. If the resource belongs to no project, the
+// caller needs permission for the operation in all projects. Without this permission, getOwn
+// returns Denied.
 func getOwn[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error) {
 	v, err := get(tx, call, t, id)
 	if err == nil && t.Meta(&v).Project == "" && !call.mayEverywhere(call.Operation, call.access) {

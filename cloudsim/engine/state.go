@@ -255,8 +255,9 @@ func (ss *stateManager) DeleteState(ctx context.Context, name string) error {
 // the cloud has the ids, addresses and open operations of the saved state, and the engine completes
 // the work that is due. Tokens of the running cloud stay valid if their project and service account
 // exist with the same ids and names in the saved state. Open watches end with the error Gone.
-// LoadState returns Conflict if the saved state does not fit the cloud's configuration. It also
-// returns Conflict if it would replace disk data while a disk is attached, or without a data plane.
+// LoadState returns Conflict if the saved state does not fit the cloud's configuration. If
+// LoadState must replace disk data, it also returns Conflict if a disk is attached, or if the cloud
+// has no data plane.
 func (ss *stateManager) LoadState(ctx context.Context, name string, req cloudsim.LoadState) error {
 	return ss.withState(name, func(from *store.Store, data *statefile.Reader) error {
 		if req.RecordsOnly {
@@ -300,9 +301,9 @@ func (ss *stateManager) ResetState(ctx context.Context) error {
 }
 
 // replaceAll replaces the records and the disk data of the cloud. It calls fn to replace the
-// records. The parameter source is a store with the new records, and dataReader returns the new
-// disk data (see stage). The engine completes no work while fn runs. At the end, replaceAll updates
-// the engine's copies of records in memory.
+// records. It passes source and dataReader to stage, which prepares the new disk data. The engine
+// completes no work while fn runs. At the end, replaceAll updates the engine's copies of records in
+// memory.
 func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, dataReader *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()

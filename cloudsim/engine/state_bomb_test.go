@@ -20,9 +20,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// bombs are functions that create a compressed saved state. The parameter size is the total length
-// of the uncompressed records in bytes. Each function stops earlier if the compressed state reaches
-// about 3 MB.
+// bombs are functions that create a compressed saved state. See largeState for the parameter size.
 var bombs = map[string]func(t testing.TB, size int) []byte{
 	"large values": func(t testing.TB, size int) []byte {
 		value := string(make([]byte, 1<<20))
@@ -101,7 +99,8 @@ func TestImportStopsEarly(t *testing.T) {
 }
 
 // BenchmarkImportBomb measures the additional anonymous memory during the import of a malicious
-// state of 3 MB. It reports the limit of 64 MiB, but does not check it.
+// state of 3 MB. The limit for this memory is 64 MiB. The benchmark reports this limit, but does
+// not fail if the memory exceeds it.
 func BenchmarkImportBomb(b *testing.B) {
 	for name, body := range bombs {
 		b.Run(name, func(b *testing.B) {

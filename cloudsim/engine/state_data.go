@@ -14,8 +14,9 @@ import (
 type DiskFiles interface {
 	// Save writes the data of disks and snapshots to w. All data is from the
 	// same instant. The parameter sizes contains the size of each disk or
-	// snapshot, by id. Save returns NotFound if the data file of a disk or
-	// snapshot is missing, unless sizes marks this data as Optional.
+	// snapshot, by id. If a data file is missing and sizes marks its data as
+	// Optional, Save omits the data. If any other data file is missing, Save
+	// returns NotFound.
 	Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error
 	// Stage reads data that Save has written, and prepares this data for Swap.
 	// If r is nil, Stage prepares the present data of the disks and snapshots
@@ -23,14 +24,16 @@ type DiskFiles interface {
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
 	// Swap calls commitState while no data file of a disk or snapshot is in use. Then Swap replaces
 	// all present data with the staged data that commitState returns, and deletes all remaining
-	// staged data. If commitState fails, Swap keeps the present data. It then deletes only the
-	// staged data that commitState returned together with the error.
+	// staged data. If commitState fails, Swap keeps the present data. If commitState returned
+	// staged data with the error, Swap deletes only this staged data. Otherwise Swap keeps all
+	// staged data.
 	Swap(commitState func() (cloudsim.StagedData, error)) error
 }
 
-// stagedDisks stores the name of the staged disk data that belongs to the records in the store. The
-// transaction that replaces the records also stores this name. After a crash, recoverData therefore
-// uses the disk data that belongs to the records.
+// stagedDisks stores a description of the staged data, with the path of its folder. While the cloud
+// loads a saved state, the new disk data waits in this folder. The transaction that replaces the
+// records also stores the description. So after a crash, recoverData uses the disk data that
+// belongs to the records.
 var stagedDisks = store.Notes[cloudsim.StagedData]{Name: "stagedDisks"}
 
 const stagedKey = "disks"
@@ -110,8 +113,9 @@ func (ss *stateManager) swapDiskData(s cloudsim.StagedData, replaceRecords func(
 	})
 }
 
-// recoverData completes an interrupted load of a saved state. If the store contains the new
-// records, recoverData replaces the disk data with the staged data.
+// recoverData completes or reverts an interrupted load of a saved state. If the store contains the
+// new records, recoverData replaces the disk data with the staged data. Otherwise it deletes the
+// staged data.
 func (ss *stateManager) recoverData() error {
 	if ss.cfg.DiskFiles == nil {
 		return nil

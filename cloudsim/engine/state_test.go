@@ -23,8 +23,8 @@ func withStates(dir string) func(*engine.Config) {
 }
 
 // TestLoadState proves that LoadState restores ids, addresses, provider ids,
-// open operations, faults and the clock, and removes later changes. A restart
-// does not change the result.
+// open operations, faults and the clock. It also proves that LoadState undoes
+// all changes after the save. A restart does not change the result.
 func TestLoadState(t *testing.T) {
 	path, dir, ctx := file(t), t.TempDir(), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, frozen, withStates(dir))
@@ -123,9 +123,9 @@ func TestLoadKeepsSecrets(t *testing.T) {
 func TestLoadKeepsIdentityOfTokens(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
 	// cloudContent describes the content of a cloud. If account is not "", the last of the projects
-	// contains a service account with this name. If role is not "", the last project contains a
-	// token "ci". The token belongs to the service account, and this account has the role. If there
-	// is no service account, the token itself has the role.
+	// contains a service account with this name. If role is not "", the last project also contains
+	// a token "ci". If account is "", this token has the role. Otherwise the token belongs to the
+	// service account, and the account has the role.
 	type cloudContent struct {
 		projects []string
 		account  string
@@ -198,9 +198,9 @@ func TestLoadKeepsIdentityOfTokens(t *testing.T) {
 }
 
 // TestLoadKeepsTheEndOfTokens proves that LoadState does not change the expiry
-// of the running cloud's tokens. The cloud deletes a token a day after its
-// expiry. The saved state may have a token with the same name and another
-// expiry.
+// of the running cloud's tokens. This is true even if the saved state has a
+// token with the same name and another expiry. The cloud deletes a token a day
+// after its expiry.
 func TestLoadKeepsTheEndOfTokens(t *testing.T) {
 	const none, brief, long, forever = -1, 3600, 72 * 3600, 0 // seconds
 	for name, tc := range map[string]struct {
@@ -442,8 +442,8 @@ func TestDamagedState(t *testing.T) {
 }
 
 // TestStartRemovesUnfinishedFiles proves that a start removes the unfinished files of a killed
-// cloud. It removes no files in the directory of another cloud, even if a directory name contains
-// characters that have a meaning in file name patterns.
+// cloud. The directory of this cloud is "lab[1]". As a file name pattern, this name also matches
+// "lab1", the directory of another cloud. The start must not remove files in "lab1".
 func TestStartRemovesUnfinishedFiles(t *testing.T) {
 	parent, ctx := t.TempDir(), engine.AsCloud(t.Context())
 	dir, others := filepath.Join(parent, "lab[1]"), filepath.Join(parent, "lab1")
@@ -470,8 +470,9 @@ func TestStartRemovesUnfinishedFiles(t *testing.T) {
 
 // TestLoadRefusesOtherRanges proves that the cloud refuses to load a saved state with address
 // ranges that differ from the configured ranges. The refused call changes no records. The saved
-// state also has a zone that the cloud does not have. During the load, the cloud must refuse to
-// create an instance in this zone.
+// state also has a zone that the running cloud does not have. During the load, the test tries to
+// create instances in this zone. The cloud must refuse these calls, because no call may use the
+// records of a refused state.
 func TestLoadRefusesOtherRanges(t *testing.T) {
 	dir, ctx := t.TempDir(), engine.AsCloud(context.Background())
 	withMarsZone := func(c *engine.Config) {

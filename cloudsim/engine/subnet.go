@@ -258,11 +258,10 @@ func nearestSubnet(tx *store.Tx, n cloudsim.Network, region, zone string) (cloud
 	return slices.MinFunc(all, func(a, b cloudsim.Subnet) int { return width(a) - width(b) }), nil
 }
 
-// takeAddresses assigns to a new instance one address from each range of the subnet. From the range
-// that contains the wanted address, takeAddresses takes this address. From every other range it
-// takes the lowest free address. takeAddresses returns Invalid if no range contains the wanted
-// address, and Exhausted if a range has no free address. If wanted is "", it takes the lowest free
-// address of each range.
+// takeAddresses assigns to a new instance one address from each range of the subnet. If wanted is
+// not "", takeAddresses takes the wanted address from the range that contains it. From every other
+// range, takeAddresses takes the lowest free address. It returns Invalid if no range contains the
+// wanted address, and Exhausted if a range has no free address.
 func takeAddresses(tx *store.Tx, s cloudsim.Subnet, wanted string) ([]cloudsim.InstanceAddress, error) {
 	ask, _ := netip.ParseAddr(wanted) // Validate has checked the address, so ask is invalid only if wanted is ""
 	if ask.IsValid() && !slices.ContainsFunc(s.Ranges(), func(r netip.Prefix) bool { return r.Contains(ask) }) {
@@ -317,9 +316,9 @@ func takeThisIP(tx *store.Tx, r netip.Prefix, ip netip.Addr) error {
 	return err
 }
 
-// addressIsFree reports whether no instance has the address ip. It reads all instances. takeThisIP
-// calls addressIsFree only for addresses beyond the first /64 of a range, because the store does
-// not record the use of these addresses (see countablePart).
+// addressIsFree reports whether no instance has the address ip. It reads all instances, because the
+// store does not record the use of addresses beyond the first /64 of a range (see countablePart).
+// takeThisIP calls addressIsFree only for these addresses.
 func addressIsFree(tx *store.Tx, ip netip.Addr) (bool, error) {
 	for i, err := range instances.Scan(tx, "", "") {
 		if err != nil || hasAddress(i, ip.String()) {

@@ -122,8 +122,8 @@ func packageNames(body *ast.BlockStmt) map[string]bool {
 	return names
 }
 
-// atPackageLevel reports whether id can refer to a table. The result is true if the declaration of
-// id is a table, or if the declaration is not in the same file.
+// atPackageLevel reports whether id can refer to a table. If the declaration of id is in another
+// file, the result is true. Otherwise the result is true only if id is declared as a table.
 func atPackageLevel(id *ast.Ident) bool {
 	if id.Obj == nil {
 		return true

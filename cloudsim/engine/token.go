@@ -116,8 +116,8 @@ func (ac *access) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clo
 }
 
 // forgetToken deletes a token one day after the token has expired. LoadState may have changed the
-// expiry of the token (see keepToken). forgetToken therefore does nothing if the present expiry is
-// in the future or less than a day ago, or if the token never expires.
+// expiry of the token (see keepToken). So forgetToken checks the present expiry. If the token never
+// expires, or a day has not passed since its expiry, forgetToken does nothing.
 func forgetToken(tx *store.Tx, w store.Work) error {
 	t, err := tokens.Get(tx, w.ID)
 	switch {

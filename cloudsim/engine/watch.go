@@ -35,12 +35,12 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// watch calls readItems repeatedly and yields the items that readItems returns. The sequence ends
-// when ctx ends or readItems returns an error. In the second case, watch yields the error as the
-// last item. If readItems reports that more items follow, watch calls readItems again at once.
-// Otherwise watch waits for the next change, which closes the channel from changedChan. watch
-// yields a bookmark before its first wait, and then one in each period. Before each bookmark, it
-// calls readItems. If period is 0, watch yields no bookmarks.
+// watch calls readItems repeatedly and yields the items that readItems returns. When ctx ends, the
+// sequence ends. If readItems returns an error, watch yields the error as the last item. If
+// readItems reports that more items follow, watch calls readItems again at once. Otherwise watch
+// waits for the next change, which closes the channel from changedChan. watch yields a bookmark
+// before its first wait, and then one in each period. Before each bookmark, it calls readItems. If
+// period is 0, watch yields no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changedChan func() <-chan struct{}, readItems func() (items []T, more bool, err error), newBookmark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -92,8 +92,8 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 // epoch of the store is the revision of the last replacement. The value *readerEpoch is the epoch
 // that the store had when the reader began, or 0 for a new reader.
 //
-// A new reader can begin at revision 0, or at any revision that is not before the epoch. For this
-// reader, sameEpoch stores the epoch in *readerEpoch. A reader that begins at revision 0 also reads
+// A new reader can begin at revision 0, at the epoch, or at a later revision. In these cases,
+// sameEpoch stores the epoch in *readerEpoch. A reader that begins at revision 0 also reads
 // the journal that LoadState has loaded. If a new reader begins at a revision between 0 and the
 // epoch, sameEpoch returns Gone, because this revision can belong to the replaced journal.
 func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
@@ -111,10 +111,11 @@ func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 // o.Since. The Revision of the list is the last revision that ListEvents has read. ListEvents
 // returns Gone in the same cases as Watch, and Invalid for an unknown kind in o.Kinds.
 //
-// LoadState also loads the journal of the saved state. ListEvents can return only the first page of
-// the loaded events, with o.Since = 0. For a later page, ListEvents returns Gone, because each call
-// counts as a new reader. A new reader cannot begin in the middle of the loaded events (see
-// sameEpoch). A watch counts as one reader, so a watch from revision 0 can read all loaded events.
+// LoadState also loads the journal of the saved state. If o.Since is 0, ListEvents returns the
+// first page of the loaded events. For a later page of these events, ListEvents returns Gone,
+// because each call counts as a new reader. A new reader cannot begin in the middle of the loaded
+// events (see sameEpoch). A watch counts as one reader, so a watch from revision 0 can read all
+// loaded events.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
@@ -202,12 +203,11 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 	return evs, next, end, err
 }
 
-// overGap returns the revision at which a reader continues. The reader has read the revisions up to
-// lastRead. The epoch is the revision at which LoadState or ResetState last replaced the contents.
-// The journal has no events between the last event of the saved state and the epoch. If the reader
-// has read the last event of the saved state, overGap returns the epoch. Otherwise it returns
-// lastRead. A new reader can begin at 0 or at the epoch, but not at a revision between them (see
-// sameEpoch).
+// overGap returns the revision at which a reader continues after lastRead. The journal has no
+// events between the last event of a loaded state and the epoch (see sameEpoch). If the reader has
+// read this last event, overGap returns the epoch. Otherwise it returns lastRead. If a client later
+// continues from the returned revision, it counts as a new reader. A new reader cannot begin
+// between revision 0 and the epoch.
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if lastRead >= epoch {

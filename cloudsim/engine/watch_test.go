@@ -30,9 +30,10 @@ func shortToken(t *testing.T, e *engine.Engine, admin context.Context, name stri
 	return must(e.CreateToken(admin, cloudsim.CreateToken{ServiceAccount: name, TTLSeconds: 90}))(t).Secret
 }
 
-// workload creates a trust for a Kubernetes service account, and returns a token of a pod with this
-// account. With this token, the pod can call the cloud as the cloud's service account with the
-// given name. The token expires after 90 seconds and has a second audience, "other".
+// workload creates a trust for the Kubernetes service account shop/web. The trust lets the pods of
+// this account call the cloud as the cloud's service account with the given name. workload returns
+// a token of one of these pods. The token expires after 90 seconds and has a second audience,
+// "other".
 func workload(t *testing.T, e *engine.Engine, admin context.Context, name string) string {
 	t.Helper()
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
@@ -80,7 +81,7 @@ func watch(e *engine.Engine, ctx context.Context) <-chan any {
 // longer watch. If a call revokes the permission, the watch ends at once. If
 // the credential expires, the watch ends at the time of the next bookmark. The
 // caller has role reader for all resources, and role writer for some instances.
-// Without role reader, the caller may not watch.
+// Role writer alone does not permit the watch.
 func TestWatchEndsWithItsPermission(t *testing.T) {
 	idle := func(*engine.Engine, context.Context) error { return nil }
 	revoke := func(e *engine.Engine, ctx context.Context) error { return e.DeleteToken(ctx, "tok-000003") }
@@ -189,8 +190,8 @@ func TestWatchFollowsPermissions(t *testing.T) {
 }
 
 // TestEventsEndWithALoad proves that after LoadState or ResetState, ListEvents returns Gone for
-// earlier revisions. A client can list the events from revision 0, and then continue at the
-// Revision of this list.
+// earlier revisions. After Gone, a client can list the events from revision 0. It can then list or
+// watch the events after the revision of that list.
 func TestEventsEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

@@ -10,11 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These constants limit how often all watches of one owner (see watchShares) together read the
-// journal. Each commit wakes all watches. If hundreds of watches read the journal after each
-// commit, all other callers wait for the processor. An owner with at most fewWatches watches has no
-// limit. If an owner has more watches, each watch waits before it reads the journal, and then reads
-// several events in one call.
+// These constants limit how often the watches of one owner (see watchShares) read the journal. The
+// limit applies to all watches of the owner together. Each commit wakes all watches. If hundreds of
+// watches read the journal after each commit, all other callers wait for the processor. If the
+// number of an owner's watches is at most fewWatches, no limit applies. If it is higher, each watch
+// waits before it reads the journal, and then reads several events in one call.
 const (
 	fewWatches     = 8
 	readsPerSecond = 1000
@@ -79,8 +79,9 @@ func (c Call) boundTo() (cloudsim.ProjectID, bool) {
 	return c.callerProject, c.callerProject != "" && !c.inAllProjects()
 }
 
-// BoundTo returns the project with the limits that apply to the call in ctx. It returns false for a
-// caller without a project, and for a caller with a role in all projects.
+// BoundTo returns the project of the caller in ctx. The limits of this project apply to the call.
+// BoundTo returns false for a caller without a project, and for a caller with a role in all
+// projects.
 func BoundTo(ctx context.Context) (cloudsim.ProjectID, bool) {
 	c, _ := CallOf(ctx)
 	return c.boundTo()

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestWatchesShareReads proves that the many watches of a project do not all read
-// at the same time after a commit. Other callers therefore get processor time. If
+// TestWatchesShareReads proves that many watches of one project read at different
+// times after a commit. Other callers therefore get processor time. If
 // the project has few watches, all its watches read immediately after the commit.
 // A watch of another project also reads immediately after the commit.
 func TestWatchesShareReads(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 
 // Why explains how an object reached its present state. The caller names the object by its id or by
 // kind/name. Why reads the journal. It can therefore also explain deleted objects while the journal
-// still has their events. It returns NotFound if the journal has no event of the object that the
-// caller may see.
+// still has their events. If the caller may see none of the object's events in the journal, Why
+// returns NotFound.
 func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -44,8 +44,8 @@ func (e *Engine) Why(ctx context.Context, object string) (w cloudsim.Why, err er
 }
 
 // WhyRequest explains the effects of the request with the given id. It fills the field Calls of the
-// result only if the caller may list the audit trail. WhyRequest returns NotFound if the caller can
-// see the request neither in the audit trail in memory nor in the journal.
+// result only if the caller may list the audit trail. WhyRequest returns NotFound if the result
+// contains neither calls nor steps.
 func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err error) {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -77,9 +77,9 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 	return w, nil
 }
 
-// addEffects adds the steps of a request to w. The steps are the events that the request caused,
-// and the events that its operations caused when these operations ended. addEffects also adds the
-// reasons why operations of the request still wait.
+// addEffects adds the effects of the request w.ID to w. It adds a step for each event that the
+// request caused, and for each event that the end of one of the request's operations caused. It
+// also adds the reasons why operations of the request still wait.
 func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) error {
 	type object struct {
 		kind cloudsim.ResourceKind
@@ -352,7 +352,8 @@ func (s *whyReader) addFault(ev cloudsim.Event) {
 }
 
 // addWaits adds the reasons why the object waits at present. It also adds the active faults that
-// can match a read of the object.
+// have the object as their target. It adds an active fault without a target only if the fault
+// covers a read of the object.
 func (s *whyReader) addWaits(tx *store.Tx) error {
 	if s.why.Gone {
 		return nil

@@ -97,9 +97,9 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 }
 
 // workload returns the token that determines the permissions of a pod. Credential c must be a
-// result of verifyWorkload. The returned token is not stored, and has the service account of the
-// workload trust. workload returns Unauthenticated if the trust no longer exists or the token has
-// expired.
+// result of verifyWorkload. The returned token is for the service account of the workload trust.
+// The store does not contain this token. workload returns Unauthenticated if the trust no longer
+// exists or the token has expired.
 func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
 	w, err := workloadTrusts.Get(tx, string(c.trust))
 	switch {
