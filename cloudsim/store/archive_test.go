@@ -154,8 +154,8 @@ func TestCheckComparesIndexes(t *testing.T) {
 }
 
 // FuzzUnarchive gives Unarchive saved states with arbitrary records. It proves that Unarchive
-// returns either Invalid or a store. It also proves that such a store can be read and archived
-// again.
+// returns Invalid or a store. If Unarchive returns a store, the test proves that CheckFile finds no
+// damage, and that Archive can read the store.
 func FuzzUnarchive(f *testing.F) {
 	z, err := gzip.NewReader(bytes.NewReader(makeArchive(f, 3)))
 	if err != nil {
@@ -211,7 +211,7 @@ func TestFlippedByteInFile(t *testing.T) {
 	}
 }
 
-// TestRevisionsAfterReplace proves that Replace has a revision that is greater than all revisions
+// TestRevisionsAfterReplace proves that Replace uses a revision that is greater than all revisions
 // in the journals of the old store and of the new store. Epoch returns this revision. The next
 // event has the next revision.
 func TestRevisionsAfterReplace(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // numbers in "free/NAME". The border and greater numbers are free, except the numbers in
 // "held/NAME".
 //
-// A saved state must not contain other buckets.
+// Unarchive returns Invalid for a saved state with other buckets.
 var (
 	bucketMeta    = []byte("meta")
 	bucketJournal = []byte("journal")

@@ -87,8 +87,9 @@ func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	}
 }
 
-// TestFailedCommitIsNotShown proves that readers and saved states do not contain a
-// transaction if bbolt has written its meta page, but the sync of this page failed.
+// TestFailedCommitIsNotShown proves that View and Archive return an error if bbolt would show them
+// a failed transaction. This can happen if bbolt wrote the meta page of the transaction, but the
+// sync of this page failed.
 func TestFailedCommitIsNotShown(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "cloud.db"))
 	defer s.Close()

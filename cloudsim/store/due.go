@@ -38,8 +38,8 @@ func (t *Tx) Later(dueTime time.Time, w Work) error {
 }
 
 // LaterOnce puts the work item w on the due list. The work item becomes due at dueTime. LaterOnce
-// does not add w if w equals the first work item that LaterOnce has added for the same due time.
-// LaterOnce does not compare w with other work items, so the list can contain w more than once.
+// compares w only with the first work item that it has added for the same due time. If w equals
+// this item, LaterOnce does not add w. If w equals only another item, LaterOnce adds a duplicate.
 func (t *Tx) LaterOnce(dueTime time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {
@@ -75,8 +75,8 @@ func (t *Tx) NextDue() (time.Time, bool) {
 	return time.Unix(0, int64(fromU64(k[:8]))).UTC(), true
 }
 
-// TakeDue removes the first due work items from the due list, at most limit, and returns them in
-// the order of their due times.
+// TakeDue removes due work items from the due list, and returns them in the order of their due
+// times. It takes at most limit items, and begins with the earliest due time.
 func (t *Tx) TakeDue(limit int) ([]Work, error) {
 	b := t.read(bucketDue)
 	if b == nil {

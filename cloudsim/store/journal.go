@@ -43,7 +43,8 @@ func (t *Tx) journal(typ cloudsim.EventType, kind cloudsim.ResourceKind, id stri
 	return b.Put(u64(m.Revision), raw)
 }
 
-// Revision returns the greatest revision of an event or of Replace, or 0 for a new store.
+// Revision returns the last revision that an event or a call of Replace has used. It returns 0 for
+// a new store.
 func (t *Tx) Revision() uint64 {
 	if b := t.read(bucketJournal); b != nil {
 		return b.Sequence()
@@ -51,7 +52,8 @@ func (t *Tx) Revision() uint64 {
 	return 0
 }
 
-// Floor returns the revision up to which Compact has deleted all events.
+// Floor returns the revision of the newest event that Compact has deleted, or 0 if Compact has
+// deleted no event.
 func (t *Tx) Floor() uint64 {
 	if raw := t.read(bucketMeta).Get(keyFloor); raw != nil {
 		return fromU64(raw)

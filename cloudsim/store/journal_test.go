@@ -22,8 +22,8 @@ var hosts = Table[cloudsim.Project]{
 }
 
 // TestEventIsReadAsWritten proves that the method Since returns events exactly as the store has
-// written them, even with unusual characters. An event also contains the machine's time if the
-// cloud's clock shows another time.
+// written them, even with unusual characters. If the cloud's clock and the machine's clock differ,
+// an event also contains the machine's time.
 func TestEventIsReadAsWritten(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {

@@ -22,10 +22,10 @@ const (
 
 var zeros [maxPreallocation]byte // the program never writes to zeros, so the kernel assigns no memory to the variable
 
-// extend writes zeros after the last page when half of the last extension is used. The parameter
-// end is the offset at which the last page ends. Only the leader of a batch calls extend (see
-// Store.commitBatch). extend ignores a write error. On a full disk, the commit succeeds without the
-// zeros, or the commit itself returns the error.
+// extend writes a new extension of zeros after the last page. It does nothing while more than half
+// of the last extension is unused. The parameter end is the offset at which the last page ends.
+// Only the leader of a batch calls extend (see Store.commitBatch). extend ignores a write error. On
+// a full disk, the commit succeeds without the zeros, or the commit itself returns the error.
 func (p *preallocation) extend(end int64) {
 	if p.end-end > p.size/2 {
 		return

@@ -19,8 +19,9 @@ import (
 //
 //	magic, epoch (8 bytes), ..., logged (1 byte at 80), ..., CRC-32C (4 bytes at 165)
 //
-// at offset 0 and at offset 4096. The intact header with the higher epoch is valid. If the logged
-// byte of the valid header is 0, bbolt's file contains all commits.
+// at offset 0 and at offset 4096. The intact header with the higher epoch is valid. If its logged
+// byte is not 0, commits may be missing in bbolt's file. If this byte is 0, or if no header is
+// intact, bbolt's file contains all commits.
 const (
 	redoMagic  = "cloudsim redo 1\n"
 	redoSecond = 4096 // offset of the second header

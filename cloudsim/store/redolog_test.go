@@ -12,10 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// header reads a file of testdata/redo. Each file contains the first two blocks of a redo log. An
-// earlier version left this log when a signal killed the process. For the file "killed", the last
-// commits before the signal were small. For the file "settled", the last commit was too large for
-// the log.
+// header reads a file of testdata/redo. Each file contains the first two blocks of a redo log that
+// an earlier version left when a signal killed its process. The log "killed" contains the last
+// commits before the signal. The header of "settled" states that bbolt's file contains all commits,
+// because the last commit was too large for the log.
 func header(t *testing.T, name string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "redo", name+".redo"))

@@ -21,9 +21,10 @@ var (
 // of the given kinds do not change. If the source is nil, only these resources remain. All changes
 // are part of the transaction.
 //
-// The revision of Replace is greater than all revisions of both stores. Each open watch ends with
-// Gone, and its client must list the resources again. Replace also replaces the clock of this store
-// with the clock of the source. If the source is nil, the clock does not change.
+// Replace uses one revision, but writes no event. This revision is greater than all revisions of
+// both stores. Therefore each open watch ends with Gone, and its client must list the resources
+// again. Replace also replaces the clock of this store with the clock of the source. If the source
+// is nil, the clock does not change.
 //
 // Until the transaction ends, the caller must not close the source, and must not write to the
 // source, because the transaction does not copy the values of the source.
@@ -94,9 +95,9 @@ func (t *Tx) copyFrom(src *bolt.Tx, keep []cloudsim.ResourceKind) error {
 	})
 }
 
-// beginEpoch sets the revision of Replace in the journal. This revision has no event. It is greater
-// than all revisions of the old contents and of the new contents. The last revision before Replace
-// is lastRev.
+// beginEpoch increases the revision of the journal for Replace. The new revision has no event. It
+// is greater than all revisions of the new contents, and greater than lastRev. The parameter
+// lastRev is the last revision of the old contents.
 func (t *Tx) beginEpoch(lastRev uint64) error {
 	own := t.Revision()
 	next := max(own, lastRev) + 1

@@ -77,8 +77,8 @@ var ErrReadOnly = errors.New("the store is read-only until restart")
 // more commits until the next Open.
 type failure struct {
 	err error
-	// isVisible is true if bbolt would show the failed transaction to readers. The store then also
-	// refuses reads. The disk may or may not contain this transaction.
+	// isVisible is true if bbolt would show the failed transaction to readers. In this case the
+	// store also refuses reads. The disk may or may not contain this transaction.
 	isVisible bool
 }
 
@@ -134,11 +134,10 @@ func recoverTo(err *error) {
 	}
 }
 
-// panicOnFault converts a memory fault of this goroutine to a panic. A damaged page may point
-// outside of the mapped file. A read at this address causes a memory fault. Without panicOnFault,
-// this fault ends the process. The returned function restores the previous setting: call this
-// function with defer. In the next statement, call recoverTo with defer, to convert the panic to an
-// error.
+// panicOnFault converts a memory fault of this goroutine to a panic. If bbolt uses an address in a
+// damaged page, it may read outside of the mapped file. This read causes a memory fault. Without
+// panicOnFault, this fault ends the process. The returned function restores the previous setting.
+// Call this function and recoverTo with defer. recoverTo converts the panic to an error.
 func panicOnFault() (before func()) {
 	was := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(was) }
@@ -193,7 +192,7 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.ahead.file.Close())
 }
 
-// Tx is a transaction. Do not use a Tx after the function that received it has returned.
+// Tx is a transaction. A Tx is valid only until the function that receives it returns.
 type Tx struct {
 	// Now is the time of all changes in the transaction, in UTC. Only SetClock changes it.
 	Now time.Time
@@ -223,7 +222,8 @@ func (s *Store) tx(btx *bolt.Tx, requestID string) *Tx {
 }
 
 // View runs fn in a transaction that reads the current contents. If fn panics, View returns an
-// error. After a failed commit that readers could see, View returns Unavailable.
+// error. If a commit has failed permanently, and bbolt would show its transaction to readers, View
+// returns Unavailable.
 func (s *Store) View(fn func(*Tx) error) (err error) {
 	if f := s.failed.Load(); f != nil && f.isVisible {
 		return cloudsim.Errorf(cloudsim.Unavailable, "the cloud cannot read its file: %w", f.err)

@@ -122,9 +122,9 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestSeveralChangesInOneTransaction proves that the store and its indexes contain the last value
-// if a transaction changes a resource several times. The test also calls Replace between two of
-// these changes. The function open registers a cleanup that checks every index entry.
+// TestSeveralChangesInOneTransaction changes a resource several times in one transaction. It proves
+// that the store and its indexes contain the last value. The test also calls Replace between two of
+// the changes. The function open registers a cleanup that checks every index entry.
 func TestSeveralChangesInOneTransaction(t *testing.T) {
 	other, s := temp(t), temp(t)
 	if _, err := put(other, "other", "green"); err != nil {
@@ -416,8 +416,8 @@ func TestPoolGivesTheLowest(t *testing.T) {
 	}
 }
 
-// TestPoolTakeThis proves that TakeThis takes any free number of a pool. Take and TakeThis do not
-// take this number again until Give frees the number.
+// TestPoolTakeThis proves that TakeThis can take every free number of a pool. Take and TakeThis do
+// not take a used number until Give frees the number.
 func TestPoolTakeThis(t *testing.T) {
 	s := temp(t)
 	take := func() (n uint64, err error) {

@@ -68,8 +68,9 @@ func (t Table[T]) indexEntries(v *T) [][2][]byte {
 	return ks
 }
 
-// NextID returns an id that the table has not returned before, for example i-00002a. Replace can
-// reset the ids. The first sixteen million ids sort in the order of their creation.
+// NextID returns an id that the table has not returned before, for example i-00002a. After
+// Tx.Replace, it can return an earlier id again. The first sixteen million ids sort in the order of
+// their creation.
 func (t Table[T]) NextID(tx *Tx) (string, error) {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -130,7 +131,7 @@ func (t Table[T]) Lookup(tx *Tx, index, value string) ([]T, error) {
 
 // Find yields the resources with the given value in an index, sorted by id. If afterID is not
 // empty, Find yields only resources with a greater id than afterID. It reads a resource only when
-// it yields the resource. It stops at an error.
+// it yields the resource. It yields the first error and stops.
 func (t Table[T]) Find(tx *Tx, index, value, afterID string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		for id := range t.idsOf(tx, index, value, afterID) {
@@ -143,7 +144,8 @@ func (t Table[T]) Find(tx *Tx, index, value, afterID string) func(func(T, error)
 
 // FindAny yields the resources that have one of the given values in an index. It yields only
 // resources with a greater id than afterID. It yields each resource once, sorted by id. It reads
-// the ids of all these resources before it yields the first resource. It stops at an error.
+// the ids of all these resources before it yields the first resource. It yields the first error
+// and stops.
 func (t Table[T]) FindAny(tx *Tx, index string, values []string, afterID string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		var ids []string
@@ -215,7 +217,7 @@ func (t Table[T]) idsOf(tx *Tx, index, value, afterID string) func(func(string) 
 
 // Scan yields the resources of a project, sorted by id. For the project "" it yields the resources
 // of all projects. If afterID is not empty, Scan yields only resources with a greater id than
-// afterID. It stops at an error.
+// afterID. It yields the first error and stops.
 func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, afterID string) func(func(T, error) bool) {
 	return func(yield func(T, error) bool) {
 		if project != "" {
@@ -254,8 +256,9 @@ func (t Table[T]) revision(tx *Tx, id string) (uint64, error) {
 }
 
 // Put sets the revision and the times of the resource v, stores v, and writes an event with v to
-// the journal. If CreatedAt is zero, v is a new resource, and no other resource may have the same
-// id.
+// the journal. If CreatedAt is zero, Put regards v as a new resource. The caller must then make
+// sure that no resource has the same id: Put would keep the index entries and quota uses of the
+// old resource.
 func (t Table[T]) Put(tx *Tx, v *T) error {
 	b, err := tx.write(t.bucket())
 	if err != nil {

@@ -96,9 +96,9 @@ func (u usage) add(project cloudsim.ProjectID, uses []Use) {
 	}
 }
 
-// check returns an error for each count in u that differs from the count in the store. It also
-// returns an error for the first stored count of a project without uses. It checks only the quotas
-// in u.
+// check returns an error for each count in u that differs from the stored count. It also returns an
+// error for the first stored count that is missing from u. It ignores stored counts of quotas that
+// do not occur in u.
 func (u usage) check(tx *Tx) error {
 	var all []error
 	names := map[string]bool{}
