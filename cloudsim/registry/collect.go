@@ -17,8 +17,9 @@ import (
 
 // collect removes unused files from the storage. First it removes the folders of repositories
 // without a current record in the cloud. Then it removes unreferenced files that are older than the
-// grace period. These files are abandoned uploads, temporary files, links to blobs that no manifest
-// of the repository needs, and content to which no repository links. Manifests stay until a caller
+// grace period. Abandoned uploads and temporary files are always unreferenced. A repository's link
+// to a blob is unreferenced if no manifest of the repository needs the blob. Content is
+// unreferenced if no repository links to this content. Manifests stay until a caller
 // deletes them, because a client may use an untagged manifest by its digest.
 //
 // Pushes, deletions of content and HEAD requests for blobs wait during a collection. GET requests

@@ -121,8 +121,8 @@ func (d *disk) has(repo, content string) bool {
 }
 
 // TestClaimWithOutdatedRecord proves that a request with the record of a deleted repository does
-// not empty the folder of a new repository with the same name. Such a request began before the
-// deletion.
+// not empty the folder of a new repository with the same name. A request can have this record if
+// the request began before the deletion.
 func TestClaimWithOutdatedRecord(t *testing.T) {
 	d := newDisk(t)
 	before := d.ids["a/web"]
@@ -259,8 +259,8 @@ func TestCollectKeepsUnreadableRepositories(t *testing.T) {
 }
 
 // TestCollectKeepsRequestedBlobs proves that a collection keeps an old blob if a client has
-// just checked that the blob exists. After such a check, the client does not push the blob
-// again.
+// just checked that the blob exists. The client relies on this check and does not push the
+// blob again.
 func TestCollectKeepsRequestedBlobs(t *testing.T) {
 	d := newDisk(t)
 	config, layer := d.blobOf("a/web", "config"), d.blobOf("a/web", "layer")

@@ -12,7 +12,8 @@ import (
 )
 
 // decisionsFile is the name of the file with the registry's audit trail, one JSON document
-// per line. The previous file has the additional suffix ".1".
+// per line. When the file is full, decisionLog adds the suffix ".1" to the name of the file, and
+// starts a new file.
 const decisionsFile = "decisions.jsonl"
 
 // maxDecisionsFile is the maximum size of an audit file in bytes. A file of this size
@@ -67,8 +68,8 @@ func (d *decisionLog) open() error {
 	return nil
 }
 
-// Write appends one line. If the current file would exceed maxDecisionsFile, Write first makes it
-// the previous file, and starts a new file.
+// Write appends one line. If the line would make the file larger than maxDecisionsFile, Write first
+// renames the file and starts a new file.
 func (d *decisionLog) Write(line []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

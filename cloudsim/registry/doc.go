@@ -1,7 +1,7 @@
 // Package registry is the cloud's image registry. Clients push and pull images with the protocol of
 // the OCI distribution specification, and get bearer tokens at a token endpoint. The library
 // cuelabs.dev/go/oci/ociregistry implements the protocol. This package stores the content in files
-// below one folder. The type backend answers the requests of the library with these files. Before
+// below one folder. The library calls the type backend, which reads and writes these files. Before
 // every access, backend asks the engine for authorization. The library parses the path of a request
 // once, and the engine and the storage get the same result. So the storage opens only the
 // repository that the engine has permitted.

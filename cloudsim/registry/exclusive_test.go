@@ -79,9 +79,8 @@ func TestConcurrentRequestsOfAnUpload(t *testing.T) {
 	}
 }
 
-// TestCatalogOfALimitedPassword proves that a client cannot list all
-// repositories if the client's password is limited to some repositories or to
-// pulls.
+// TestCatalogOfALimitedPassword proves that a limited password gives no access to the list of all
+// repositories. The password is limited to some repositories or to pulls.
 func TestCatalogOfALimitedPassword(t *testing.T) {
 	w := start(t)
 	for name, c := range map[string]struct {

@@ -39,8 +39,8 @@ func (e *injectedFault) writeError(w http.ResponseWriter) {
 	reply(w, cmp.Or(effect.Status, code), map[string]any{"errors": []map[string]string{{"code": name, "message": e.Error()}}})
 }
 
-// checkFaults applies the fault rules to a request. Further calls for the same request have
-// no effect, because a request that uses two repositories counts only once.
+// checkFaults applies the fault rules to a request. Only the first call for a request has an
+// effect. Otherwise the rules would apply twice to a request that uses two repositories.
 func (g *guard) checkFaults(ctx context.Context, s *session, operation, target string) error {
 	if s.faultsChecked {
 		return nil

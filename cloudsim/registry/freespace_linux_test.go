@@ -50,8 +50,8 @@ func (w *world) fill(t *testing.T, bytes int64) {
 }
 
 // TestPushWithoutEnd proves that a client that pushes without end cannot fill the disk. The
-// answers to the push requests (PATCH, PUT and POST) contain the reason. Clients can still
-// pull.
+// registry answers each push request (PATCH, PUT or POST) with status 507 and the reason. Clients
+// can still pull.
 func TestPushWithoutEnd(t *testing.T) {
 	const reserve = 24 << 20
 	c, free := smallRegistry(t, reserve)

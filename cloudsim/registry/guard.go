@@ -61,8 +61,8 @@ type guard struct {
 	files  *files
 }
 
-// extendDeadline sets the write deadline for the next part of the reply. The client must read this
-// part within s.stall.
+// extendDeadline sets the write deadline for the next part of the reply. If the client does not
+// read this part within s.stall, the write fails.
 func (s *session) extendDeadline() {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(s.stall)) // some connections do not support deadlines
 }
@@ -80,10 +80,10 @@ func (s *server) newSession(w http.ResponseWriter, r *http.Request) *session {
 	return &session{requestID: requestID(r), conn: http.NewResponseController(w), stall: s.cfg.StallTimeout}
 }
 
-// admit reads the bearer token of a request. It stores the error of an invalid
-// token in the session. The guard refuses a request with an invalid token only
-// when the request first accesses a repository. The reason is that the challenge
-// in the answer must name the scope of this access.
+// admit reads the bearer token of a request. If the token is invalid, admit stores the error in the
+// session, and does not refuse the request. The guard refuses the request later, at its first
+// access to a repository. The reason is that the challenge in the answer must name the scope of
+// this access.
 func (g *guard) admit(s *session, r *http.Request) {
 	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {

@@ -37,8 +37,9 @@ type Config struct {
 	// TokensPerSecond limits the token requests of each address and of each
 	// caller. The burst is ten times the rate. The default is 50.
 	TokensPerSecond float64
-	// StallTimeout is the longest time that the registry waits for the next byte of a request, or
-	// for a client that does not read the reply. The default is one minute.
+	// StallTimeout is the longest time that the registry waits until the client sends the next byte
+	// of a request, or reads the next part of a reply. After this time, the request fails. The
+	// default is one minute.
 	StallTimeout time.Duration
 	// Collect is the interval between two collections of unreferenced files. It
 	// is also the minimum age of the files that a collection removes. The
@@ -88,8 +89,8 @@ type server struct {
 	manifests chan struct{} // semaphore; each manifest that a client is pushing takes one entry
 }
 
-// Run serves the registry until ctx ends. Requests in progress then have
-// stopTimeout to finish.
+// Run serves the registry until ctx ends. Then Run waits for the requests in progress. After the
+// duration stopTimeout, it closes the connections that are still open.
 func Run(ctx context.Context, log *slog.Logger, cfg Config, e *engine.Engine) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -223,9 +224,9 @@ func manifestOf(r *http.Request) (repo, reference string, ok bool) {
 }
 
 // readManifest authorizes a push and then reads the manifest. It rejects an invalid reference or
-// manifest, because the OCI library would answer with status 404 or 500. If readManifest succeeds,
-// the caller must call release at the end of the request. A call of release frees the request's
-// entry of the semaphore server.manifests.
+// manifest with status 400. The OCI library would answer with status 404 or 500. If readManifest
+// succeeds, the caller must call release at the end of the request. The call frees the entry that
+// the request occupies in the semaphore server.manifests.
 func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, reference string) (release func(), err error) {
 	ctx := r.Context()
 	if err := s.guard.allow(ctx, repo, push); err != nil {
@@ -294,9 +295,10 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	return nil
 }
 
-// withoutMount replaces a mount request with an upload request if the caller cannot pull the blob
-// from the source repository of the mount. The OCI distribution specification recommends an upload
-// if a mount is not possible. withoutMount does not change other requests.
+// withoutMount changes a request that mounts a blob of another repository. If the caller cannot
+// pull the blob from this repository, withoutMount returns a request for an upload. The OCI
+// distribution specification recommends an upload if a mount is not possible. withoutMount does not
+// change other requests.
 func (s *server) withoutMount(r *http.Request) *http.Request {
 	q := r.URL.Query()
 	from, blob := q.Get("from"), q.Get("mount")

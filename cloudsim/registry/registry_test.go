@@ -31,8 +31,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// world is a cloud with a frozen clock and a registry, together with a client of the cloud and
-// a client of the registry.
+// world contains a client of a cloud and a client of the cloud's registry. The cloud's clock is
+// frozen.
 type world struct {
 	*client.Client
 	host string

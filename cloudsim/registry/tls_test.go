@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/registry"
 )
 
-// TestTLSWithoutKey proves that TLS writes no certificate if it cannot write
-// the key. Otherwise clients could trust a certificate authority without a key.
+// TestTLSWithoutKey proves that TLS writes no certificate if it cannot write the key. Otherwise
+// clients could trust a certificate that the next call of TLS replaces.
 func TestTLSWithoutKey(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "ca.key"), 0o700); err != nil {

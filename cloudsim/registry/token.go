@@ -72,14 +72,14 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusePassword answers a request with a missing or invalid password. It records the refusal in
-// the audit trail, with why as the reason. The status is 503 if the kind of why is neither
-// Unauthenticated nor Internal.
+// the audit trail, with the error why as the reason. If the kind of this error is neither
+// Unauthenticated nor Internal, the status is 503.
 //
-// If the token endpoint answers 401, containerd shows only the status, without the reason. A
-// request for a repository therefore gets a bearer token without permissions if the password is
-// missing or has the cloud's format (a JWT). When containerd uses this token, the registry refuses
-// the request and answers with the reason. containerd shows this reason in the pod's event. All
-// other requests get status 401.
+// If the token endpoint answers 401, containerd shows only the status, without the reason.
+// Therefore some requests for a repository get a bearer token without permissions. In these
+// requests, the password is missing or has the cloud's format (a JWT). When containerd uses the
+// bearer token, the registry refuses the request and answers with the reason. containerd shows this
+// reason in the pod's event. All other requests get status 401.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	msg := "the cloud cannot check the password: see the cloud's log"
@@ -231,9 +231,9 @@ func (s *server) tooMany(w http.ResponseWriter, about cloudsim.RegistryDecision,
 	return true
 }
 
-// tokenLimits contains the rate limiters of token requests, one per address and
-// one per caller. The limiters protect the registry, so they must also work
-// while a user has stopped the cloud's clock. They use the machine's clock.
+// tokenLimits contains the rate limiters of token requests, one per address and one per caller. The
+// limiters protect the registry even while a user has stopped the cloud's clock, because they use
+// the machine's clock.
 type tokenLimits struct {
 	perSecond rate.Limit
 	burst     int
