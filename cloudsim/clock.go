@@ -38,9 +38,9 @@ var (
 )
 
 // SetClock sets the time or the speed of the cloud's clock, or both. An absent field changes
-// nothing. A caller may set the time back. Running work keeps its planned end, so it takes longer
-// if the time is set back. If a caller sets the time back while a client measures a duration, the
-// duration can be negative.
+// nothing. A caller may set the time back. Running work then takes longer, because it keeps its
+// planned end. If a caller sets the time back while a client measures a duration, the duration can
+// be negative.
 type SetClock struct {
 	Real         bool       `json:"real,omitempty" doc:"Follow the computer's clock again. Excludes all other fields"`
 	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; the new time of the cloud. Excludes aheadSeconds"`

@@ -3,8 +3,8 @@ package cloudsim
 import "fmt"
 
 // ReportDevices lists all disks for which the machine of an instance currently has a device. It
-// also lists the disks whose device the hypervisor could not add or remove. The hypervisor that
-// runs the machine sends this report after each change of the devices.
+// also lists each disk for which the hypervisor could not add or remove the device. The hypervisor
+// that runs the machine sends this report after each change of the devices.
 type ReportDevices struct {
 	Devices []DeviceReport `json:"devices" maxItems:"64" doc:"Disks that are devices of the machine now, and disks whose device the hypervisor could not add or remove"`
 }

@@ -299,9 +299,8 @@ func needsInstance(id InstanceID) error {
 	return c.err()
 }
 
-// ResizeDisk requests a larger size for a disk. The disk may be attached. A
-// request for the current size changes nothing. A request for a smaller size
-// returns Invalid.
+// ResizeDisk requests a larger size for a disk. The request is also valid for an attached disk. A
+// request for the current size changes nothing. A request for a smaller size returns Invalid.
 type ResizeDisk struct {
 	SizeGiB int `json:"sizeGiB" doc:"New size in GiB; at least the current size" example:"20"`
 }
@@ -340,9 +339,10 @@ func (r UpdateDisk) Validate() error {
 	return c.err()
 }
 
-// ModifyDisk requests a new type for a disk, or new values for IOPS or throughput. The disk may be
-// attached. A request for the current values changes nothing. The cloud returns Conflict while
-// other work on the disk runs, and for a configured time after a modification.
+// ModifyDisk requests a new type for a disk, or new values for IOPS or throughput. The request is
+// also valid for an attached disk. A request for the current values changes nothing. The cloud
+// returns Conflict while other work on the disk runs, and for a configured time after a
+// modification.
 type ModifyDisk struct {
 	Type            string `json:"type,omitempty" doc:"New disk type; absent for no change" example:"fast"`
 	IOPS            int    `json:"iops,omitempty" doc:"I/O operations per second. 0 or absent: no change, or the default of the type if the request changes the type" example:"6000"`

@@ -49,8 +49,7 @@ type FaultMatch struct {
 	Labels    map[string]string `json:"labels,omitempty" doc:"Labels of the resource in the path, or of the resource that the request creates"`
 	Zone      string            `json:"zone,omitempty" maxLength:"63" example:"sim-1a" doc:"Zone of the resource in the path, or of the resource that the request creates"`
 	// A dialect is a server that translates the API of another cloud. DialectCall is a pattern for
-	// names of calls of that API. The name of a call consists of the name of the dialect, a dot and
-	// the name of the call.
+	// calls of that API in the form DIALECT.CALL.
 	DialectCall string `json:"dialectCall,omitempty" maxLength:"128" example:"hcloud.load_balancers.add_service" doc:"Call of another cloud's API, as DIALECT.CALL, in which * matches any characters. Only calls through a dialect match. See 'allinone dialect calls'"`
 	Type        string `json:"type,omitempty" maxLength:"63" example:"small" doc:"Instance type or disk type of the resource in the path, or of the resource that the request creates"`
 }
@@ -168,9 +167,9 @@ func (m FaultMatch) Covers(operation string) bool {
 }
 
 // CoversDialect reports whether the pattern in m.DialectCall matches dialectCall. A dialect
-// translates a call of another cloud's API to API calls of this cloud, and dialectCall is the name
-// of the other cloud's call. If no dialect made the API call, dialectCall is "". An empty pattern
-// matches every value.
+// translates a call of another cloud's API to API calls of this cloud. The parameter dialectCall is
+// the name of the other cloud's call. If no dialect made the API call, dialectCall is "". An empty
+// pattern matches every value.
 func (m FaultMatch) CoversDialect(dialectCall string) bool {
 	return m.DialectCall == "" || dialectCall != "" && Glob(m.DialectCall, dialectCall)
 }

@@ -113,8 +113,8 @@ type WorkDuration struct {
 }
 
 // WorkDurations override the durations of the cloud's profile. A profile sets how long operations
-// take. If several items cover the same work, the first of these items sets the duration of this
-// work. New durations do not change the end of running work.
+// take. If several entries of Items cover an operation, the first of these entries sets its
+// duration. New durations do not change the end of running work.
 type WorkDurations struct {
 	Items []WorkDuration `json:"items" maxItems:"100" doc:"Durations of operations. For an operation, the cloud uses the first entry that matches its kind and verb"`
 }

@@ -117,8 +117,8 @@ func (i Instance) Has(ip netip.Addr) bool {
 	return false
 }
 
-// Move applies verb to i. It returns Conflict and leaves i unchanged if i's
-// state does not allow verb.
+// Move applies verb to i. If i's state does not allow verb, Move returns Conflict
+// and does not change i.
 func (i *Instance) Move(verb Verb) error {
 	return changeState(&i.State, instanceMoves, verb, KindInstance, string(i.ID))
 }

@@ -115,10 +115,11 @@ func (l Listener) IdleTimeout() time.Duration {
 	return 350 * time.Second
 }
 
-// Target is an instance that receives connections. If the field IP is set, the load
-// balancer probes this address and opens connections to this address. IP is an address
-// of the instance, or an address in the instance's pod ranges, e.g. the address of a
-// pod. The target exists only as long as the instance exists.
+// Target is an instance that receives connections. The load balancer probes the address
+// IP and opens connections to this address. IP is an address of the instance, or an
+// address in the instance's pod ranges, e.g. the address of a pod. If IP is empty, the
+// load balancer uses the instance's first internal address. The target exists only as
+// long as the instance exists.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
 	IP       string     `json:"ip,omitempty" doc:"Destination of connections: an address of the instance, or an address in its pod ranges. Absent for the first internal address" example:"10.244.0.7"`
@@ -340,8 +341,8 @@ func (l LoadBalancer) Reported() bool {
 	return true
 }
 
-// Move applies verb to l. It returns Conflict and leaves l unchanged if l's
-// state does not allow verb.
+// Move applies verb to l. If l's state does not allow verb, Move returns Conflict
+// and does not change l.
 func (l *LoadBalancer) Move(verb Verb) error {
 	return changeState(&l.State, loadBalancerMoves, verb, KindLoadBalancer, string(l.ID))
 }

@@ -292,8 +292,8 @@ func (c *checks) total(s LoadBalancerSpec) {
 	}
 }
 
-// CheckTotal returns an error of kind Invalid if the pools of a load balancer have too many targets
-// together.
+// CheckTotal counts the targets in all pools of a load balancer. If the number exceeds MaxTargets,
+// it returns an error of kind Invalid.
 func (s LoadBalancerSpec) CheckTotal() error {
 	var c checks
 	c.total(s)

@@ -28,7 +28,7 @@ func (p TargetPool) Keys() []TargetKey {
 func (l Listener) Key() string { return fmt.Sprintf("%s/%d", l.Protocol, l.Port) }
 
 // Pool returns the key of l if l has its own targets or its own health check. Otherwise it returns
-// "". The TargetPool that l uses has this result in its field Listener.
+// "". The field Listener of the TargetPool that l uses has the same value.
 func (l Listener) Pool() string {
 	if l.Targets == nil && l.HealthCheck == nil {
 		return ""
@@ -46,10 +46,9 @@ func (l Listener) equal(other Listener) bool {
 		(l.HealthCheck == nil) == (other.HealthCheck == nil) && (l.HealthCheck == nil || *l.HealthCheck == *other.HealthCheck)
 }
 
-// Pools returns the pools from which the listeners choose targets. The first pool contains the load
-// balancer's own targets. The next pools belong to the listeners that have their own pool, in the
-// order of the listeners. If all listeners have their own pool, the result does not contain the
-// pool of the load balancer.
+// Pools returns the pools from which the listeners choose targets. If a listener has no pool of its
+// own, or if s has no listeners, the first pool contains the load balancer's own targets. The next
+// pools belong to the listeners that have their own pool, in the order of the listeners.
 func (s LoadBalancerSpec) Pools() []TargetPool {
 	var all []TargetPool
 	if len(s.Listeners) == 0 || slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Pool() == "" }) {

@@ -87,8 +87,8 @@ func (c *checks) labels(m map[string]string) {
 	}
 }
 
-// Clip shortens s to 80 bytes and "…", so that an error message stays short even if the caller sent
-// a long value.
+// Clip shortens a text of more than 80 bytes to 80 bytes and "…". So an error message stays short
+// even if the caller sent a long value.
 func Clip(s string) string {
 	if len(s) > 80 {
 		return strings.ToValidUTF8(s[:80], "") + "…"
@@ -128,9 +128,9 @@ type Resource interface{ Head() Meta }
 // Head implements Resource.
 func (m Meta) Head() Meta { return m }
 
-// All calls the function page until it has read all pages of a list. The returned revision is the
-// revision of the first page. A watch from this revision misses no event, but it can report a
-// change that a later page already contains.
+// All reads all pages of a list and returns their items. The parameter page is a function that
+// returns one page. The returned revision is the revision of the first page. A watch from this
+// revision misses no event, but it can report a change that a later page already contains.
 func All[T any](ctx context.Context, page func(context.Context, ListOptions) (List[T], error), o ListOptions) ([]T, uint64, error) {
 	var all []T
 	var rev uint64

@@ -134,8 +134,8 @@ var (
 	pathRE     = regexp.MustCompile(`^(/[-._~A-Za-z0-9]+)+$`)
 )
 
-// metadataVariable returns the value of a variable for an instance. It returns false if no variable
-// has this name, and for the names in accessKeyVariables.
+// metadataVariable returns the value of a variable for an instance. It returns false if the name
+// is unknown or is a key of accessKeyVariables.
 func metadataVariable(name string, i Instance) (string, bool) {
 	if key, ok := strings.CutPrefix(name, "labels."); ok {
 		return i.Labels[key], labelKeyRE.MatchString(key)
@@ -265,8 +265,9 @@ func (c *checks) header(field, s string) {
 	}
 }
 
-// metadataText checks the text s and its variables. For each variable, metadataVariable must
-// return true, or the map extraVariables must have a key with the variable's name.
+// metadataText checks the text s and its variables. A variable is unknown if metadataVariable
+// returns false and the map extraVariables does not contain the variable. metadataText reports
+// unknown variables as errors.
 func (c *checks) metadataText(field, s string, extraVariables map[string]func(Token) string) {
 	if len(s) > MaxMetadataText || !utf8.ValidString(s) {
 		c.addf(field, "must be UTF-8 text of at most %d bytes, got %d", MaxMetadataText, len(s))

@@ -23,8 +23,8 @@ type Role struct {
 // a pattern, * stands for any characters. A permission can also be a class of operations:
 // PermitRead or PermitWrite. The classes do not contain operations on access rights, such as
 // tokens.create. They also do not contain operations on the whole cloud, such as faults.create. A
-// role permits such an operation only by its id or with a pattern. For operations on the whole
-// cloud, a caller also needs a role binding for all projects.
+// role can permit an operation of these two kinds only with the operation's id or with a pattern.
+// For operations on the whole cloud, a caller also needs a role binding for all projects.
 type Permission string
 
 // PermitRead and PermitWrite are the classes of operations. If a future version of the cloud adds

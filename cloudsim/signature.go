@@ -20,10 +20,10 @@ const SignatureSkew = 15 * time.Minute
 // bearer token. This cloud verifies the signature. Therefore the dialect does not need the secret
 // of the access key, and the dialect itself needs no permissions.
 //
-// The bearer token expires when the duration SignatureSkew has passed since Time. If the signature
-// has a session token that expires earlier, the bearer token expires together with the session
-// token. Until then, it permits every call that the access key's service account may make. Programs
-// must therefore keep signed requests as secret as tokens.
+// The bearer token expires at Time plus SignatureSkew. If the signature has a session token that
+// expires earlier, the bearer token expires together with the session token. Until it expires, the
+// bearer token permits every call that the access key's service account may make. Programs must
+// therefore keep signed requests as secret as tokens.
 type Signature struct {
 	AccessKey AccessKeyID
 	Time      time.Time // whole seconds

@@ -51,8 +51,8 @@ const MaxStateData = 4 << 30
 // DataSize describes the data of one disk or one snapshot in a saved state.
 type DataSize struct {
 	Bytes int64
-	// If Optional is true, the disk may have no file, because the data plane has not yet reported
-	// the creation of the file. Without a file, the saved state contains no data for this disk.
+	// If Optional is true, the data plane has not yet reported the creation of the disk's file. If
+	// this file is missing, the saved state contains no data for the disk.
 	Optional bool
 }
 

@@ -36,8 +36,8 @@ type TranscriptHead struct {
 // only for a frozen clock, because a running clock shows different times in every run.
 func (h TranscriptHead) Exact() bool { return h.Clock == ClockFrozen }
 
-// TranscriptCall is one call with its answer. It contains no secrets, except secrets in the user
-// data of instances, because a replay needs the user data.
+// TranscriptCall is one call with its answer. It contains the user data of instances with all
+// secrets, because a replay needs the user data. It contains no other secrets.
 type TranscriptCall struct {
 	RequestID      string  `json:"requestId"`
 	Caller         string  `json:"caller,omitempty"`

@@ -277,16 +277,16 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 	return l.Items[0], nil
 }
 
-// setAddresses converts the members "families" and "addresses" of a load balancer to the format of
+// setAddresses converts the members "families" and "addresses" of existing to the format of
 // requests. The parameter existing is the load balancer as the cloud returned it. There are two
 // special cases:
 //
-//   - If the file has no addresses, setAddresses deletes "addresses" from the answer, so that the
-//     update contains no addresses. The cloud would refuse an address of a family that the update
-//     removes.
-//   - If the load balancer has all addresses of the file, setAddresses copies "addresses" from the
-//     file into the answer. Apply then ignores an address that only the load balancer has, e.g. the
-//     address of the second family.
+//   - If the file has no addresses, setAddresses deletes "addresses" from existing. The update then
+//     contains no addresses. If an update removed a family but contained its address, the cloud
+//     would refuse the update.
+//   - If the load balancer has all addresses of the file, setAddresses replaces "addresses" in
+//     existing with the list of the file. Apply then ignores the other addresses of the load
+//     balancer, e.g. the address of the second family.
 func setAddresses(existing, desired map[string]any) {
 	current, _ := existing["addresses"].([]any)
 	var families, ips []any

@@ -222,8 +222,8 @@ func TestApplyChecksFirst(t *testing.T) {
 }
 
 // TestApplyTargets proves that apply finds the target of a hold or a fault by its name or its id.
-// Resources of several kinds can have the same name. The hold or fault then determines the kind of
-// the target.
+// Resources of several kinds can have this name. Apply then selects the resource by the kind of the
+// hold, or by the operation of the fault.
 func TestApplyTargets(t *testing.T) {
 	cl := cloudtest.Start(t)
 	token, err := cl.CreateToken(t.Context(), cloudsim.CreateToken{Name: "temporary", Role: cloudsim.RoleReader})
@@ -344,8 +344,8 @@ func TestApplyFixedMembers(t *testing.T) {
 	}
 }
 
-// TestApplyUnknownMembers proves that apply refuses a misspelled member of an existing resource. The
-// names of members are case-sensitive.
+// TestApplyUnknownMembers proves that apply refuses a misspelled member of an existing resource.
+// The names of members are case-sensitive.
 func TestApplyUnknownMembers(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const balancer = "loadBalancers:\n- {name: a, region: sim-1, healthCheck: {protocol: tcp}, listeners: [{port: 80, targetPort: 80, protocol: tcp"

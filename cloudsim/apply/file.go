@@ -76,9 +76,9 @@ func (i item) addPosition(err error) error {
 	return cloudsim.OneOrMany(all)
 }
 
-// Read reads the resources from a file, or from stdin if file is "-". It returns one error that
-// contains all errors in the file, with their positions. If a document is not valid YAML, Read
-// returns only this error.
+// Read reads the resources from a file, or from stdin if file is "-". If the file has errors, Read
+// returns one error that contains all of them, with their positions. If a document is not valid
+// YAML, Read stops, and returns only the error about this document.
 func Read(file string, stdin io.Reader) (items []item, err error) {
 	if file == "" {
 		return nil, cloudsim.Errorf(cloudsim.Invalid, "--file is required: the file to apply, or - for standard input")

@@ -26,10 +26,10 @@ var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
 // TargetID returns the id of the target of a hold or a fault. The parameter kindName is the kind of
 // the target, in the singular or in the plural. The parameter nameOrID is the name or the id of the
-// target. If nameOrID is an id, the resource need not exist. TargetID returns NotFound for an
-// unknown name, and for every name if kindName is unknown. The map plannedNames contains the
-// resources that a later call will create. Each key is the API path of the list, a space and the
-// name. If nameOrID is such a name, TargetID returns nameOrID itself.
+// target. If nameOrID is an id, the resource need not exist. For an unknown name, TargetID returns
+// NotFound. If kindName is unknown, it returns NotFound for every name. The map plannedNames
+// contains the resources that a later call will create. A key consists of the API path of the list,
+// a space and the name. If plannedNames contains nameOrID, TargetID returns nameOrID itself.
 func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string, plannedNames map[string]bool) (string, error) {
 	kind, known := ParseKind(kindName)
 	path, listed := targetLists[kind]

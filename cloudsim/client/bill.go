@@ -47,11 +47,11 @@ func (c *Client) ResetBill(ctx context.Context) error {
 	return err
 }
 
-// Audit returns the newest API calls, oldest first: at most o.Limit calls, or
-// cloudsim.DefaultPageSize calls if o.Limit is 0. If o.After is not 0, Audit returns only calls
-// with higher numbers than o.After. It returns Gone if some of these calls are no longer in the
-// cloud's memory, e.g. after a restart. The caller must have the permission audit.list in all
-// projects.
+// Audit returns the newest API calls. In the result, the oldest of these calls comes first. The
+// result contains at most o.Limit calls. If o.Limit is 0, the limit is cloudsim.DefaultPageSize. If
+// o.After is not 0, Audit returns only calls with higher numbers than o.After. It returns Gone if
+// some of these calls are no longer in the cloud's memory, e.g. after a restart. The caller must
+// have the permission audit.list in all projects.
 func (c *Client) Audit(ctx context.Context, o cloudsim.AuditOptions) (cloudsim.AuditTrail, error) {
 	return call[cloudsim.AuditTrail](ctx, c, "GET", "/v1/audit"+auditQuery(o), nil)
 }

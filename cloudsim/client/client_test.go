@@ -272,9 +272,8 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// TestAllEvents proves that AllEvents returns all events after revision 0. A saved state contains
-// the journal. After the load of a saved state, AllEvents returns the events in this journal, even
-// if they do not fit in one page.
+// TestAllEvents proves that AllEvents returns the same events before and after the load of a saved
+// state, which contains the journal. These events do not fit in one page.
 func TestAllEvents(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	for rev := uint64(0); rev <= cloudsim.DefaultPageSize; {
@@ -298,8 +297,8 @@ type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestAllEventsDuringWrites proves that AllEvents returns even if the journal grows after each
-// page.
+// TestAllEventsDuringWrites proves that AllEvents does not read pages forever if the journal grows
+// after each page.
 func TestAllEventsDuringWrites(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	busy, pages := *c, 0

@@ -29,17 +29,17 @@ func (c *Client) UpdateDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 }
 
 // AttachDisk begins to attach a disk and returns the disk. If the disk is already attached to the
-// instance with the same access mode, AttachDisk changes nothing. It returns Conflict if the access
-// mode differs, or if the disk allows one attachment and is attached to another instance. It
-// returns NotFound if the instance does not exist. It returns Exhausted if the instance has the
-// maximum number of disks.
+// instance with the same access mode, AttachDisk changes nothing. If the disk is attached to this
+// instance with another access mode, AttachDisk returns Conflict. It also returns Conflict if the
+// disk allows only one attachment and is attached to another instance. It returns NotFound if the
+// instance does not exist. It returns Exhausted if the instance has the maximum number of disks.
 func (c *Client) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.AttachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/attach", req)
 }
 
 // DetachDisk begins to detach a disk and returns the disk. If the disk is not attached to the
-// instance, DetachDisk changes nothing. With req.Force, it detaches the disk at once, and returns
-// Conflict unless the instance is stopped or terminating.
+// instance, DetachDisk changes nothing. With req.Force, it detaches the disk at once if the
+// instance is stopped or terminating. In other states of the instance, it returns Conflict.
 func (c *Client) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/detach", req)
 }
@@ -51,9 +51,9 @@ func (c *Client) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 }
 
 // ModifyDisk begins to change a disk's type, IOPS or throughput and returns the disk. The disk may
-// be attached. A request for the current values changes nothing. ModifyDisk returns Conflict while
-// other work on the disk runs, or if the last modification was less than the cloud's DiskCooldown
-// ago.
+// be attached. If the disk already has the requested values, ModifyDisk changes nothing. It returns
+// Conflict while other work on the disk runs. It also returns Conflict during the cloud's
+// DiskCooldown after a modification.
 func (c *Client) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ModifyDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/modify", req)
 }

@@ -28,9 +28,9 @@ func (c *Client) DeleteHold(ctx context.Context, id cloudsim.HoldID) error {
 	return err
 }
 
-// ReleaseOperation excludes one operation from all holds, and from faults that block the operation,
-// so that the operation can end. It returns Conflict if the operation has ended. The caller must be
-// an admin.
+// ReleaseOperation exempts one operation from all holds, and from faults that block the operation.
+// The operation then ends at its due time, or at once if this time has passed. ReleaseOperation
+// returns Conflict if the operation has ended. The caller must be an admin.
 func (c *Client) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/release", nil)
 }
@@ -41,8 +41,8 @@ func (c *Client) CancelOperation(ctx context.Context, id cloudsim.OperationID) (
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/cancel", nil)
 }
 
-// GetDurations returns the durations that SetDurations has stored. A stored duration overrides the
-// duration in the cloud's profile.
+// GetDurations returns the stored durations of operations. SetDurations stores them. A stored
+// duration overrides the duration in the cloud's profile.
 func (c *Client) GetDurations(ctx context.Context) (cloudsim.WorkDurations, error) {
 	return call[cloudsim.WorkDurations](ctx, c, "GET", "/v1/durations", nil)
 }

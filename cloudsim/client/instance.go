@@ -53,10 +53,10 @@ func (c *Client) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (clo
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/crash", nil)
 }
 
-// ReportDevices reports all devices that the machine of an instance has now. From the first report
-// on, the cloud completes the attachment of a disk to the instance only when a report contains the
-// disk's device. It completes a detachment only when a report does not contain the device. If no
-// such report arrives within a minute, the operation fails.
+// ReportDevices reports all devices that the machine of an instance has now. After the first
+// report, the cloud completes an attachment to the instance only after a report that contains the
+// disk's device. It completes a detachment only after a report without the device. If the cloud
+// waits longer than a minute for one of these reports, the operation fails.
 func (c *Client) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req cloudsim.ReportDevices) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "PUT", "/v1/instances/"+seg(id)+"/devices", req)
 }

@@ -36,9 +36,8 @@ type attachAnswer struct {
 
 // TestAttachmentsAreLinearizable proves that attachments are linearizable. Many callers attach,
 // detach and read the same few disks, and some answers are lost. The checker must find one order of
-// the calls that explains all answers. After each call in this order, the checker knows the set of
-// the instances to which the disk is attached. This set has more than one instance only if the disk
-// allows several attachments.
+// the calls that explains all answers. In this order, a disk that allows one attachment is never
+// attached to two instances at the same time.
 func TestAttachmentsAreLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {

@@ -58,8 +58,8 @@ func TestLinearizable(t *testing.T) {
 	}
 	wg.Wait()
 	checkLinearizable(t, history)
-	// The checker must find errors. The test therefore changes one answer of the history. For
-	// the changed history, no order of the calls explains all answers.
+	// The checker must also find errors. The test therefore changes one answer of the history.
+	// The checker must then find no order of the calls that explains all answers.
 	for i, op := range history {
 		if out := op.Output.(output); op.Input.(input).verb == "read" && out.err == 0 && out.port != 0 {
 			out.port += 100

@@ -54,7 +54,8 @@ func (m *Metadata) Close() { m.http.CloseIdleConnections() }
 
 // Get returns the answer of the service to a path such as /v1/instance. The first call of Get also
 // starts a session of 60 s. Later calls use this session. If the session has ended, Get starts a
-// new session. Get returns NotFound for an unknown path, and Unavailable if a retry may help.
+// new session. Get returns NotFound for an unknown path. If a retry may help, it returns
+// Unavailable.
 func (m *Metadata) Get(ctx context.Context, path string) ([]byte, error) {
 	if m.session != "" {
 		raw, status, err := m.ask(ctx, http.MethodGet, path, "Metadata-Token", m.session)

@@ -18,8 +18,8 @@ func (c *Client) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cl
 
 // WaitOperation waits until an operation has ended, and returns the operation. It returns the error
 // of ctx if ctx ends first. The cloud delays each answer for up to 10 s while the operation runs,
-// so HTTP.Timeout must be 0 or longer. WaitOperation repeats its call until the operation has
-// ended.
+// so HTTP.Timeout must be longer than 10 s, or 0 for no timeout. WaitOperation repeats its call
+// until the operation has ended.
 func (c *Client) WaitOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	for {
 		op, err := call[cloudsim.Operation](ctx, c, "GET", "/v1/operations/"+seg(id)+"?waitSeconds=10", nil)

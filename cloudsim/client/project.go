@@ -22,8 +22,8 @@ func (c *Client) ListProjects(ctx context.Context, o cloudsim.ListOptions) (clou
 }
 
 // DeleteProject removes a project with its default network, quota limits, service accounts, role
-// bindings, workload trusts, access keys and tokens. It returns Conflict for the default project,
-// and while the project has other resources. It also returns Conflict while an instance of another
+// bindings, workload trusts, access keys and tokens. It returns Conflict in these cases: the
+// project is the default project, the project has other resources, or an instance of another
 // project uses a service account of the project.
 func (c *Client) DeleteProject(ctx context.Context, id cloudsim.ProjectID) error {
 	_, err := call[struct{}](ctx, c, "DELETE", "/v1/projects/"+seg(id), nil)

@@ -73,8 +73,8 @@ func (c *Client) ExportState(ctx context.Context, name string, w io.Writer) erro
 	return nil
 }
 
-// exportWriter keeps the error of a failed write, so that the caller of io.Copy can distinguish it
-// from a failed read.
+// exportWriter keeps the error of a failed write, so that the caller of io.Copy can distinguish a
+// failed write from a failed read.
 type exportWriter struct {
 	w   io.Writer
 	err error

@@ -32,10 +32,11 @@ type Replayed struct {
 // token of the admin.
 //
 // Replay stops at the first difference and returns a Conflict that names the difference. The cloud
-// has then done the work of all calls before the difference, and perhaps also of the call with the
-// difference. Replay returns Unavailable if the cloud does not answer a call that has a recorded
-// answer. It returns Invalid for a damaged transcript, and for a call without its recorded body.
-// Replay ignores an incomplete last line, because a killed cloud can leave such a line.
+// has already executed all earlier calls. It may also have executed the call with the difference.
+// Replay returns Unavailable if the cloud does not answer a call that has a recorded answer. It
+// returns Invalid for a damaged transcript. It also returns Invalid if the transcript omits the
+// body of a call, e.g. because the body contains a secret. Replay ignores an incomplete last line,
+// because a killed cloud can leave such a line.
 func (c *Client) Replay(ctx context.Context, r io.Reader) (result Replayed, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, cloudsim.MaxTranscriptLine)
@@ -105,8 +106,8 @@ func withoutReuse(rt http.RoundTripper) http.RoundTripper {
 }
 
 // checkStart returns Conflict if the cloud is not in the state in which the recorded cloud
-// was at the start of the transcript. It compares the journal revision, and the time of a
-// frozen clock.
+// was at the start of the transcript. It compares the journal revision. If the clock of the
+// recorded cloud was frozen, it also compares the mode and the time of the clock.
 func (c *Client) checkStart(ctx context.Context, head cloudsim.TranscriptHead) error {
 	allProjects := *c
 	allProjects.Project = "*"
@@ -203,8 +204,8 @@ func (p *player) request(ctx context.Context, call cloudsim.TranscriptCall) (*ht
 }
 
 // compare returns an error if the status or the hash of an answer differs from the recorded answer.
-// The error names both statuses, or all members that differ. If withTimes is true, compare also
-// compares the times in the answers.
+// If the statuses differ, the error contains both statuses. Otherwise it names the JSON members
+// that differ. If withTimes is true, compare also compares the times in the answers.
 func compare(call cloudsim.TranscriptCall, status int, raw []byte, withTimes bool) error {
 	if status != call.Status {
 		return cloudsim.Errorf(cloudsim.Conflict, "the recorded answer has status %d, but the cloud answers %d: %s", call.Status, status, shortAnswer(raw))

@@ -155,9 +155,10 @@ func TestReplayWithoutTimes(t *testing.T) {
 	}
 }
 
-// TestReplayOfADialect proves that a replay repeats the calls of a dialect (a server for another
-// cloud's API), and calls that an access key signed. The replay must send the name that the call
-// has in the API of the dialect, such as aws.RunInstances, because a fault can match this name.
+// TestReplayOfADialect proves that a replay repeats calls through a dialect, and calls that a
+// client signed with an access key. A dialect is a server for another cloud's API. A fault can
+// match the name of a call in this API, such as aws.RunInstances. So the replay must also send this
+// name.
 func TestReplayOfADialect(t *testing.T) {
 	var out bytes.Buffer
 	c, ctx := cloudtest.Start(t, recordable(cloudtest.WithTranscript(&out))...), t.Context()

@@ -44,8 +44,8 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// WatchAudit yields entries of the audit trail, in the order of their numbers. It yields the
-// entries that o selects, if their numbers are higher than o.After. It ignores o.Limit. WatchAudit
+// WatchAudit yields entries of the audit trail, in the order of their numbers. It yields each entry
+// that o selects and that has a higher number than o.After. It ignores o.Limit. WatchAudit
 // ends, and yields errors, in the same cases as Watch, except for Gone. It yields Gone if some
 // entries with higher numbers than o.After are no longer in the cloud's memory, e.g. after a
 // restart. The caller must have the permission audit.watch in all projects. To resume, set After to
@@ -171,9 +171,11 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 
 // AllEvents returns all events after the revision o.Since. If o.Since is 0, it returns all events
 // that the journal contains. AllEvents reads the events page by page, and returns Gone in the same
-// cases as Watch. If o.Since is 0 and a later page returns Gone, AllEvents reads the whole journal
-// again with a watch. The reason is that ListEvents returns only the first page of the events of a
-// loaded state.
+// cases as Watch.
+//
+// After LoadState, ListEvents returns only the first page of the loaded events, and returns Gone
+// for later pages. If o.Since is 0 and a later page returns Gone, AllEvents therefore reads the
+// whole journal again with a watch.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

@@ -62,8 +62,8 @@ func WithFrozenClock(start time.Time) Option {
 // values.
 func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed } }
 
-// WithConfig changes the parts of the cloud's configuration that have no Option of their own,
-// except the Issuer.
+// WithConfig changes the parts of the cloud's configuration that have no Option of their own. It
+// cannot change the Issuer, because Start sets the Issuer after all options.
 func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
 // WithTranscript records every call, and writes the records to w. The client's Replay can send the
@@ -73,9 +73,9 @@ func WithTranscript(w io.Writer) Option { return func(o *options) { o.transcript
 // WithLog sets the logger of the cloud.
 func WithLog(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// WithPart adds another component to the cloud, such as a data plane. Start calls run in a new
-// goroutine. When the test ends, the package cancels the context of run, and waits for run. If run
-// returns an error, the test fails.
+// WithPart adds another component to the cloud, such as a data plane. Start calls the function run
+// in a new goroutine. When the test ends, the package cancels the context of run, and waits for
+// run. If run returns an error, the test fails.
 func WithPart(run func(context.Context, *engine.Engine) error) Option {
 	return func(o *options) { o.parts = append(o.parts, run) }
 }

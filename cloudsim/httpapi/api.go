@@ -36,7 +36,7 @@ type Config struct {
 	// Hosts are additional host names that CheckHost accepts in requests for /metrics or /docs.
 	Hosts []string
 	// Metrics is the registry for request metrics. The path /metrics returns all metrics of this
-	// registry. Two APIs must not share a registry.
+	// registry. If two APIs use the same registry, New panics.
 	Metrics *prometheus.Registry
 	// Audit receives a line of JSON for each call that has ended. If Audit is nil, the API keeps
 	// the calls only in memory.
@@ -232,8 +232,8 @@ func setRateLimit(hc huma.Context, l engine.RateLimit) {
 	hc.SetHeader("RateLimit-Reset", strconv.FormatInt(reset, 10))
 }
 
-// withPermissionCheck returns a function that calls fn only if the caller's permission covers the
-// resource of the call.
+// withPermissionCheck returns a function that calls fn if the caller's permission covers the
+// resource of the call. Otherwise the function returns an error and does not call fn.
 func withPermissionCheck[I, O any](a *api, o op, fn func(context.Context, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	return func(ctx context.Context, in *I) (*O, error) {
 		if err := a.engine.MayTouch(ctx, subjectOf(o.id, in)); err != nil {

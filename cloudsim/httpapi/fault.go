@@ -141,9 +141,9 @@ var faultKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
 	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
 }
 
-// injectedFault returns the error of a fault's effect. The error is a *problem, because toProblem
-// hides the message of any other error of the kind Internal. The author of the fault wrote the
-// message for the caller.
+// injectedFault returns the error of a fault's effect. The caller must get the message of this
+// error, even if its kind is Internal. Therefore the error is a *problem, because toProblem hides
+// the message of any other Internal error.
 func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := faultKind[e.Type]

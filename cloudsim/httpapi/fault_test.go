@@ -241,8 +241,8 @@ func TestFaultMaxOverTheWire(t *testing.T) {
 }
 
 // TestFaultTargets proves that a fault for "*" affects every listed target with the method GET or
-// DELETE, and that no target is an operation on faults. It also proves that a fault must match an
-// operation.
+// DELETE, and that no target is an operation on faults. It also proves that CreateFault returns
+// Invalid for a fault that matches no operation.
 func TestFaultTargets(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	targets, err := c.FaultTargets(ctx)
@@ -274,8 +274,8 @@ func TestFaultTargets(t *testing.T) {
 	}
 }
 
-// TestFaultsAreHiddenFromOthers proves that a caller without the role admin sees neither faults nor
-// the events of faults. An example is a controller under test.
+// TestFaultsAreHiddenFromOthers proves that a caller without the role admin, e.g. a controller
+// under test, sees neither faults nor the events of faults.
 func TestFaultsAreHiddenFromOthers(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	tok, err := c.CreateToken(ctx, cloudsim.CreateToken{Name: "ccm", Role: cloudsim.RoleWriter})

@@ -48,8 +48,8 @@ func exchangeOf(ctx context.Context) *exchange {
 var requestIDRE = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,64}$`)
 
 // replyTimeout is the longest time for a reply. Watches and some slow calls extend this time. A
-// call that waits for the end of a cloudsim.Operation waits at most 20 seconds, which is less than
-// replyTimeout.
+// call that waits for the end of a cloudsim.Operation waits at most 20 seconds. So it can reply
+// before replyTimeout ends.
 const replyTimeout = 30 * time.Second
 
 // middleware returns a handler that wraps the handler of every request. It sets the request

@@ -24,8 +24,7 @@ func newSchemas() schemas {
 }
 
 // SchemaFromRef returns the shape of the schema with the given reference. A shape is the schema
-// without its limits. Before the call of fillShapes, there are no shapes, and SchemaFromRef returns
-// the schema itself.
+// without its limits. Before the call of fillShapes, SchemaFromRef returns the schema itself.
 func (s schemas) SchemaFromRef(ref string) *huma.Schema {
 	if shape, ok := s.shapes[ref]; ok {
 		return shape

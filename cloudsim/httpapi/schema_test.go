@@ -34,8 +34,8 @@ var additionalMembers = map[string]string{
 	"podRanges.ipv6Mask/maximum":                       `{"podRanges":{"ipv6":"fd11::/56"}}`,
 }
 
-// memberTexts has a function for each member of a request body that needs text of a special form.
-// The function returns valid text of the given length.
+// memberTexts has a function for each member that accepts only text of a special form, such as a
+// path. The function returns valid text of the given length.
 var memberTexts = map[string]func(length int) string{
 	"healthCheck.expectedCodes":              statuses,
 	"healthCheck.path":                       path,
@@ -114,8 +114,8 @@ func refusedMembers(t *testing.T, request reflect.Type, raw []byte) (members []s
 	return members
 }
 
-// limit is a keyword of a schema that limits the values of a member, with values within and beyond
-// this limit.
+// limit is a documented limit of a member. The field name contains the schema keyword of the limit,
+// such as maxLength. The last two fields contain values within and beyond the limit.
 type limit struct {
 	member, name   string
 	within, beyond []any

@@ -10,7 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// shutdownGrace is the longest time that running requests may take after ctx has ended.
+// shutdownGrace is the longest time that Serve waits for running requests after its ctx has ended.
+// After this time, Serve closes the connections.
 const shutdownGrace = 5 * time.Second
 
 // ServeProfiles serves Go's profiles on ln until ctx ends. The paths of the profiles begin with

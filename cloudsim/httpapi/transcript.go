@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// maxTranscript is the maximum size of all calls in a transcript's file, in bytes. A call
-	// beyond this size ends the recording. The last line then records that the transcript is full.
+	// maxTranscript is the maximum size of all calls in a transcript's file, in bytes. The
+	// first call that does not fit ends the recording. Instead of this call, the last line of the
+	// file records that the transcript is full.
 	maxTranscript = 256 << 20
 	// maxRecordedAnswer is the largest answer in bytes that a replay can compare. For a larger
 	// answer the transcript contains only the status.

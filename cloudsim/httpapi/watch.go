@@ -21,7 +21,8 @@ const (
 	// bookmarkEvery is the interval between the bookmarks of a watch. The cloud sends the first
 	// bookmark when the watch has read the whole journal.
 	bookmarkEvery = 15 * time.Second
-	// lineTimeout is the longest time that a watcher may take to read a line.
+	// lineTimeout is the longest time that a watcher may take to read a line. If a watcher takes
+	// longer, the cloud ends the watch.
 	lineTimeout = 10 * time.Second
 )
 

@@ -12,8 +12,8 @@ import (
 )
 
 // TestManyWatches tests two limits of open watches. One limit applies to each caller with a role in
-// all projects. All other callers of a project share the second limit. If callers reach one limit,
-// callers with the other limit can still begin watches. When a watch ends, a new watch can begin.
+// all projects. All other callers of a project share the second limit. If callers have reached one
+// limit, the other limit still allows new watches. When a watch ends, a new watch can begin.
 func TestManyWatches(t *testing.T) {
 	t.Run("admin", func(t *testing.T) { manyWatches(t, 512, `token \"admin\" has 512 open watches`) })
 	t.Run("project", func(t *testing.T) { manyWatches(t, 64, `project proj-000001 has 64 open watches`) })

@@ -99,7 +99,7 @@ func (n *names) await(t *testing.T, description string, condition func() bool) {
 	})
 }
 
-// line is an HTTP transport to the cloud. Its method cut breaks the connection of the current
+// line is an HTTP transport to the cloud. A call of cut breaks the connection of the current
 // watch.
 type line struct {
 	next http.RoundTripper

@@ -14,7 +14,7 @@ type OutageLogger struct {
 	away bool
 }
 
-// OnSync logs that the cloud answers again, if OnError has logged an outage.
+// OnSync logs the end of an outage that OnError has logged.
 func (l *OutageLogger) OnSync(bool) {
 	if l.away {
 		l.away = false

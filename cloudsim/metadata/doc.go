@@ -10,10 +10,10 @@
 //	token=$(curl -s -X PUT -H 'Metadata-Token-TTL-Seconds: 300' http://169.254.169.254/v1/token)
 //	curl -s -H "Metadata-Token: $token" http://169.254.169.254/v1/instance/id
 //
-// The service does not trust the identity that a caller claims in a request. A listener in
-// the network namespace of an instance belongs to this instance. If several instances share
-// a loopback interface, the source address of the connection identifies the instance. The
-// service gives an instance no data about other instances.
+// The service does not trust the identity that a caller claims in a request. If a listener is in
+// the network namespace of an instance, all requests to this listener come from this instance. If
+// several instances share a loopback interface, the source address of the connection identifies the
+// instance. The service gives an instance no data about other instances.
 //
 // The service keeps no copy of the metadata. It reads every answer from the cloud.
 package metadata

@@ -41,7 +41,7 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 // Config configures a service.
 type Config struct {
 	// Listener is a listener from the function Listen. The caller must call Listen in the
-	// network namespace of the instance. Run works in any namespace, and closes the
+	// network namespace of the instance, but may call Run in any namespace. Run closes the
 	// listener.
 	Listener net.Listener
 	// Instance is the instance that the listener belongs to. If Instance is empty, the
@@ -180,9 +180,9 @@ func (s *service) checkDirect(r *http.Request) error {
 	return &httpError{http.StatusMisdirectedRequest, "the request is addressed to another host: use an IP address in the URL"}
 }
 
-// mayHaveSecrets returns an error for a caller with a loopback address, because any user of
-// the machine can call from such an address. It returns no error if the listener belongs to
-// one instance, or if TrustLoopback is set.
+// mayHaveSecrets returns an error if the caller has a loopback address, because any user of the
+// machine can call from a loopback address. If the listener belongs to one instance, or if
+// TrustLoopback is set, mayHaveSecrets does not check the address.
 func (s *service) mayHaveSecrets(r *http.Request) error {
 	if s.cfg.Instance != "" || s.cfg.TrustLoopback {
 		return nil

@@ -14,7 +14,7 @@ import (
 )
 
 // These constants define the HTTP interface of a session. The caller sends PUT with the wanted
-// lifetime of the token, and sends the token with every GET.
+// lifetime, and the reply contains a token. The caller must send this token with every GET.
 const (
 	tokenPath   = "/v1/token"
 	ttlHeader   = "Metadata-Token-TTL-Seconds"
@@ -67,7 +67,7 @@ func (s *sessionIssuer) mac(end []byte, id cloudsim.InstanceID) []byte {
 }
 
 // check returns an error if the session token is missing or expired, or belongs to another
-// instance. Except for a missing token, the error does not say which check failed.
+// instance. A missing token has its own error. All other failures return the same error.
 func (s *sessionIssuer) check(r *http.Request, id cloudsim.InstanceID, of cloudsim.MetadataSession) error {
 	token := r.Header.Get(of.TokenHeader)
 	if token == "" {

@@ -119,8 +119,8 @@ func (w *Writer) Put(key, value []byte) error {
 
 // write writes a part of the section. The reader accepts only a limited amount of uncompressed
 // content for each byte of a file (see slack and ratio). If the content exceeds half of this limit,
-// the rest of the section becomes a gzip member with little compression. So the reader accepts each
-// file of a Writer.
+// write begins a new gzip member with little compression for the rest of the section. Without this
+// member, the reader could refuse the file.
 func (w *Writer) write(p []byte) error {
 	if !w.poor && w.plain > slack/2+ratio/2*w.file.n {
 		if err := errors.Join(w.buf.Flush(), w.zip.Close()); err != nil {
@@ -171,7 +171,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return s, nil
 }
 
-// Record is a key of a bucket, or the start of a bucket if Key is nil.
+// Record is a key of a bucket with its value. If Key is nil, Record is the start of a bucket.
 type Record struct {
 	Bucket     []byte
 	Sequence   uint64 // only at the start of a bucket
