@@ -98,8 +98,8 @@ func TestShippedVolumes(t *testing.T) {
 	}
 }
 
-// TestShippedSocket proves that --kubelet-socket-dir is the path of the node's folder in which the
-// driver creates its socket.
+// TestShippedSocket checks the folder in which the driver creates its socket. It proves that
+// --kubelet-socket-dir is the path of this folder on the node.
 func TestShippedSocket(t *testing.T) {
 	pod := decodeStrict[appsv1.DaemonSet](t, manifestObjects(t, "../../deploy/csi/node.yaml"), "DaemonSet/csi-node").Spec.Template.Spec
 	flags := map[string]string{}

@@ -154,8 +154,8 @@ func TestDeployListeners(t *testing.T) {
 	}
 }
 
-// flagsWithoutAddress returns the names of address flags that args does not set and that have the
-// default "all addresses". It omits --server-bind-address, because the proxy server in deploy/proxy
+// flagsWithoutAddress returns the names of the flags with the default "all addresses" that are
+// missing from args. It omits --server-bind-address, because the proxy server in deploy/proxy
 // has no clients over TCP. It omits --agent-bind-address, because this server accepts agents on all
 // addresses.
 func flagsWithoutAddress(t *testing.T, args []string) (names []string) {

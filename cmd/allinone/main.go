@@ -58,7 +58,8 @@ func main() {
 }
 
 // superviseWork calls workFn and returns its exit code. The first signal ends the context of
-// workFn. After the second signal, superviseWork returns at once, even if workFn still runs.
+// workFn. After the second signal, superviseWork returns cli.ExitInterrupted at once, even if
+// workFn still runs.
 func superviseWork(signals <-chan os.Signal, workFn func(context.Context) int) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -25,8 +25,8 @@ import (
 // DefaultCloudURL is the default URL of `allinone cloudsim`.
 const DefaultCloudURL = "http://127.0.0.1:8180"
 
-// callTimeout is the longest time for one call. If a call waits for an operation, the cloud
-// answers after at most ten seconds.
+// callTimeout is the longest time for one call. A call that waits for an operation does not exceed
+// this time, because the client asks the cloud to wait for at most ten seconds.
 const callTimeout = 30 * time.Second
 
 const maxIdleConns = 64

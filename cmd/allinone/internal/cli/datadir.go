@@ -6,7 +6,8 @@ import (
 
 // DefaultDataDir returns the default data dir of a lab: the value of $CLOUDSIM_DATA_DIR. Without
 // this variable, it returns the folder cloudsim in the user's data folder, according to the XDG
-// base directory specification. If the user has no home, the result is "".
+// base directory specification. If $CLOUDSIM_DATA_DIR, $XDG_DATA_HOME and $HOME are empty, it
+// returns "".
 func DefaultDataDir(getenv func(string) string) string {
 	if dir := getenv("CLOUDSIM_DATA_DIR"); dir != "" {
 		return dir
@@ -22,8 +23,8 @@ func DefaultDataDir(getenv func(string) string) string {
 	return filepath.Join(base, "cloudsim")
 }
 
-// DefaultCloudDir returns the default data directory of `allinone cloudsim`. If the user has no
-// home, it returns "".
+// DefaultCloudDir returns the default data directory of `allinone cloudsim`. If
+// DefaultDataDir returns "", DefaultCloudDir also returns "".
 func DefaultCloudDir(getenv func(string) string) string {
 	if dir := DefaultDataDir(getenv); dir != "" {
 		return filepath.Join(dir, "cloud")

@@ -96,8 +96,8 @@ type DialectAt struct {
 	Address string
 }
 
-// ParseDialects parses the values of a flag. Each value has the form NAME=HOST:PORT. The values
-// must not contain a dialect twice.
+// ParseDialects parses the values of a flag. Each value has the form NAME=HOST:PORT. It
+// returns an error if two values name the same dialect.
 func ParseDialects(flag string, given []string) ([]DialectAt, error) {
 	var all []DialectAt
 	for _, s := range given {

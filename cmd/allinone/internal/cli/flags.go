@@ -89,7 +89,7 @@ func ParseQuotas(flag string, words []string) (map[cloudsim.QuotaName]int64, err
 
 const RateForm = "PERSECOND:BURST, e.g. 10:20, or off"
 
-// ParseRate parses a rate limit in the form PERSECOND:BURST. For the word off, and for "", it
+// ParseRate parses a rate limit in the form PERSECOND:BURST. For "off" and for "", it
 // returns the zero Rate. The caller validates the numbers.
 func ParseRate(flag, s string) (r cloudsim.Rate, err error) {
 	if s == "off" || s == "" {
@@ -120,8 +120,8 @@ func (p *PodFlags) Flags(f *pflag.FlagSet) {
 	f.IntVar(&p.mask6, "pod-mask6", 0, "prefix length `BITS` of an instance's IPv6 pod range (default 64)")
 }
 
-// Apply writes the values of the flags on the command line into r. The flag --pod-range replaces
-// all fields of r. The cloud validates the result.
+// Apply writes the values of the flags on the command line into r. If the command line contains
+// --pod-range, Apply first clears all fields of r. The cloud validates the result.
 func (p *PodFlags) Apply(r *cloudsim.PodRanges) error {
 	if p.given != nil && p.given.Changed("pod-range") {
 		*r = cloudsim.PodRanges{}

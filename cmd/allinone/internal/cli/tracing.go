@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// CheckCollector returns an error if the value of the flag is not HOST:PORT. An empty value is
-// valid, and the command then sends no spans.
+// CheckCollector returns an error if the value of the flag --tracing-endpoint is not HOST:PORT. It
+// accepts an empty value. Without a value, the command sends no spans.
 func CheckCollector(flag string) error {
 	if flag != "" && !IsHostPort(flag) {
 		return BadFlag("tracing-endpoint", flag, "HOST:PORT, such as 127.0.0.1:4317")

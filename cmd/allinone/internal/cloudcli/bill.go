@@ -152,8 +152,8 @@ a restart of the cloud, the command continues with the calls of the new run.`,
 	return cmd
 }
 
-// followAudit watches the audit trail and calls handle for each entry after the entry with the
-// number o.After. If the next entries are no longer in the cloud's memory, followAudit prints a
+// followAudit watches the audit trail and calls handle for each entry with a number greater
+// than o.After. If the next entries are no longer in the cloud's memory, followAudit prints a
 // notice and continues with the oldest entry in memory.
 func followAudit(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsim.AuditOptions, handle func(cloudsim.AuditEntry) error) error {
 	for {

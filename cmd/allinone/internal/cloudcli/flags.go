@@ -110,7 +110,7 @@ func parseHealth(s string, h *cloudsim.HealthCheck) error {
 }
 
 // toMillis converts a duration to milliseconds, the unit of the API. It returns an error if the
-// duration is not a whole number of milliseconds.
+// duration is less than 1ms or is not a whole number of milliseconds.
 func toMillis(flag string, d time.Duration) (int, error) {
 	if d < time.Millisecond || d%time.Millisecond != 0 {
 		return 0, cli.BadFlag(flag, d.String(), "whole milliseconds, at least 1ms")
@@ -118,7 +118,7 @@ func toMillis(flag string, d time.Duration) (int, error) {
 	return int(d.Milliseconds()), nil
 }
 
-// delayMillis is like toMillis, but accepts 0.
+// delayMillis is like toMillis, but also accepts 0.
 func delayMillis(flag string, d time.Duration) (int, error) {
 	if d == 0 {
 		return 0, nil
@@ -127,7 +127,7 @@ func delayMillis(flag string, d time.Duration) (int, error) {
 }
 
 // wholeSeconds converts a duration to seconds, the unit of the API. It returns an error if the
-// duration is not a whole number of seconds.
+// duration is less than 1s or is not a whole number of seconds.
 func wholeSeconds(flag string, d time.Duration) (int, error) {
 	if d < time.Second || d%time.Second != 0 {
 		return 0, cli.BadFlag(flag, d.String(), "whole seconds, at least 1s")

@@ -78,8 +78,8 @@ func TestToMillis(t *testing.T) {
 	}
 }
 
-// TestBindingName proves that two roles of an account with a long name have different names of role
-// bindings, and that these names are valid.
+// TestBindingName proves that bindingName returns valid names, even for an account with a long
+// name. It also proves that two roles of this account get different names.
 func TestBindingName(t *testing.T) {
 	if got := bindingName("ci", "reader"); got != "ci-reader" {
 		t.Errorf("short names: got %q, want ci-reader", got)

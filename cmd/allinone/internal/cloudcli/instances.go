@@ -164,7 +164,8 @@ func (p placeFlags) resolve(ctx context.Context, cl *client.Client) (n cloudsim.
 	return n, s, nil
 }
 
-// smallType is the default instance type if the cloud has a type with this name.
+// smallType is the name of the default instance type. If the cloud does not have this type, the
+// default is its only type. If it has several other types, --type is required.
 const smallType = "small"
 
 func defaultType(ctx context.Context, cl *client.Client, given string) (string, error) {

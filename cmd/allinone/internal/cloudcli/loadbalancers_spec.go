@@ -190,9 +190,9 @@ func (s *specFlags) applyHealth(isSet func(string) bool, h *cloudsim.HealthCheck
 	return nil
 }
 
-// findTargets returns a target for each word, which is a value of the given flag. A word has the
-// form INSTANCE or INSTANCE/IP, and may end with =WEIGHT. Several words for the same target are one
-// target. They must have the same weight.
+// findTargets converts the values of the given flag to targets. Each element of words is one value
+// in the form INSTANCE or INSTANCE/IP. A value may end with =WEIGHT. If several values name the
+// same target, the result contains this target once. These values must have the same weight.
 func findTargets(ctx context.Context, cl *client.Client, flag string, words []string) ([]cloudsim.Target, error) {
 	var targets []cloudsim.Target
 	var errs []error

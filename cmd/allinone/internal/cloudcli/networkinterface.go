@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// otherNetworks returns the additional networks of an instance with the addresses in these
-// networks, for example net-000002:10.10.1.2.
+// otherNetworks returns the additional networks of an instance. After each network, it adds the
+// instance's addresses in this network, for example net-000002:10.10.1.2.
 func otherNetworks(i cloudsim.Instance) string {
 	var all []string
 	for _, f := range i.NetworkInterfaces {

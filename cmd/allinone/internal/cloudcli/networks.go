@@ -34,8 +34,8 @@ var networks = kind[cloudsim.Network, cloudsim.NetworkID]{
 	list: (*client.Client).ListNetworks,
 }
 
-// podRangesCell returns a text such as "/24 of 10.1.0.0/16" for each address family. Here, each
-// instance has a /24 for its pods, and 10.1.0.0/16 contains the ranges of all instances.
+// podRangesCell returns a text such as "/24 of 10.1.0.0/16" for each address family. In this
+// example, each instance has a /24 for its pods. The ranges of all instances are in 10.1.0.0/16.
 func podRangesCell(n cloudsim.Network) string {
 	var words []string
 	for _, r := range n.PodRanges.Families() {

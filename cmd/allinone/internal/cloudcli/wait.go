@@ -80,7 +80,8 @@ func (w waitFlags) await(ctx context.Context, c *cli.Connection, cl *client.Clie
 	return ops, cloudsim.OneOrMany(errs)
 }
 
-// failure returns the error of a failed operation, with the kind of the operation's error.
+// failure converts a failed operation to an error. The error has the kind and the detail of
+// op.Error.
 func failure(op cloudsim.Operation) error {
 	why := cloudsim.OperationError{Detail: "no reason given"}
 	if op.Error != nil {

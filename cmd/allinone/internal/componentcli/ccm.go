@@ -15,9 +15,9 @@ import (
 var libraryFlags = pflag.CommandLine
 
 // NewCCMCommand returns the command "allinone ccm". It has the flags and the help of upstream's
-// command, which operators know from other cloud controller managers. Only this command has the
-// flags in libraryFlags. newRootCommand replaces the global flag set by an empty flag set, so the
-// other commands do not have these flags.
+// cloud-controller-manager command. Only this command has the flags in libraryFlags. newRootCommand
+// replaces the global flag set with an empty flag set, so the other commands do not have these
+// flags.
 func NewCCMCommand(e cli.Env) *cobra.Command {
 	original := pflag.CommandLine
 	pflag.CommandLine = libraryFlags

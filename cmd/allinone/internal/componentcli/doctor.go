@@ -57,7 +57,7 @@ the password.`,
 	return cmd
 }
 
-// diagnose prints the steps with which the kubelet gets credentials for the image, in their order.
+// diagnose prints in order the steps that the kubelet takes to get credentials for the image.
 // It returns an error if the kubelet would pull without credentials, or if the files have problems.
 func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 	raw, err := os.ReadFile(d.config)
@@ -116,8 +116,9 @@ func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 }
 
 // passesOver returns the reason why the kubelet would not run a provider although a pattern of the
-// provider matches the image. It returns "" if the kubelet would run the provider. Without the
-// flags --service-account, --annotation and --bin-dir, passesOver checks nothing and returns "".
+// provider matches the image. It returns "" if the kubelet would run the provider. If the user has
+// set none of the flags --service-account, --annotation and --bin-dir, passesOver returns ""
+// without a check.
 func (d credproviderDoctor) passesOver(p doctor.Provider, annotations map[string]string) string {
 	t := p.TokenAttributes
 	if t == nil || d.binDir == "" && d.account == "" && len(annotations) == 0 {

@@ -73,7 +73,7 @@ API that checks a signature of this header, such as the API of AWS, refuses forw
 // startProxy serves a recording proxy on a free port of loopback. The proxy forwards calls to the
 // API at the URL upstream. The CCM gets the URL of the proxy in the environment variable envVar,
 // which has the form CONFORM_API_URL=URL. The proxy serves until the caller calls stop, even if ctx
-// ends earlier, because the CCM needs the proxy during the cleanup after an interruption.
+// ends earlier. After an interruption, the CCM still needs the proxy for the cleanup.
 func startProxy(ctx context.Context, upstream string) (p *proxy.Proxy, envVar string, stop func(), err error) {
 	if p, err = proxy.New(upstream); err != nil {
 		return nil, "", nil, cloudsim.Misuse(fmt.Errorf("--upstream: %w", err))

@@ -16,7 +16,7 @@ import (
 )
 
 // reportFlags contains the flags for reports and call budgets. A call budget is the measured number
-// of calls to the cloud for one action.
+// of calls to the cloud for one action. It is not a limit.
 type reportFlags struct{ report, baseline, writeBaseline string }
 
 func (f *reportFlags) addTo(fl *pflag.FlagSet) {
@@ -26,8 +26,8 @@ func (f *reportFlags) addTo(fl *pflag.FlagSet) {
 }
 
 // verdict returns an error if ctx has ended, if the report r is not complete, or if a check with
-// the level MUST has failed. It also returns an error if a call budget has grown too much in
-// comparison with the baseline.
+// the level MUST has failed. It also returns an error if a call budget is too far above its value
+// in the baseline, or if the run did not measure a call budget of the baseline.
 func (f *reportFlags) verdict(ctx context.Context, r conform.Report, baseline map[string]int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -220,8 +220,8 @@ func (f *runFlags) applyAccount(ctx context.Context, kube *rest.Config, kubeconf
 	return a.User, os.WriteFile(*kubeconfig, a.Kubeconfig, 0o600)
 }
 
-// claimedCapabilities returns the capabilities of the driver, with the capabilities of --claim
-// added.
+// claimedCapabilities returns the capabilities of the driver and of --claim. The values of --claim
+// take precedence.
 func (f *runFlags) claimedCapabilities(ctx context.Context, d conform.Driver, user string) (*conform.Capabilities, error) {
 	caps, err := d.Capabilities(ctx)
 	if err != nil {

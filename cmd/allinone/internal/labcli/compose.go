@@ -173,8 +173,8 @@ next start of the command boots the machines again.`,
 	return cmd
 }
 
-// composeWork returns cmd with a RunE function that calls work. It is for services that run until
-// a signal stops them.
+// composeWork returns cmd with a RunE function that calls work. The returned command runs a service
+// until a signal stops it.
 func composeWork(e cli.Env, work func(compose.Dir, context.Context, *slog.Logger) error, cmd cobra.Command) *cobra.Command {
 	var dir string
 	cmd.Args = cobra.NoArgs

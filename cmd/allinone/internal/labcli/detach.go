@@ -42,7 +42,7 @@ func (m detachedReporter) ready(_ context.Context, r process.Report) {
 	_ = m.pipe.Close()
 }
 
-// runDetached starts this program again in a new session, where it runs the lab. runDetached
+// runDetached starts this program again in a new session. The new process runs the lab. runDetached
 // returns when the lab is ready or has failed.
 func (f *upFlags) runDetached(ctx context.Context, e cli.Env, fl *pflag.FlagSet) error {
 	log, err := process.OpenLog(f.DataDir)

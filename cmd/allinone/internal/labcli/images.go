@@ -23,7 +23,7 @@ type imagesCLI struct {
 	nodes []string
 	// open returns the images of the nodes.
 	open func(nodes []string) (real.Images, error)
-	// Each example command begins with prefix and the word "images".
+	// prefix is the part of an example command before the word "images".
 	prefix string
 	loads  []string // examples of the command "images load"
 }

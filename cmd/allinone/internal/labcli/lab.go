@@ -28,7 +28,7 @@ const verifyTimeout = 5 * time.Second
 // solveTimeout is the time limit for the checks after the commands of a solution.
 const solveTimeout = time.Minute
 
-// labCLI contains the environment, and the flags of all subcommands of "allinone lab".
+// labCLI contains the environment and the flag that all subcommands of "allinone lab" have.
 type labCLI struct {
 	cli.Env
 	dataDir string

@@ -317,7 +317,8 @@ func (f *cloudsimFlags) serve(ctx context.Context, log *slog.Logger, ln net.List
 }
 
 // removeReadyFile removes the ready file, which contains the cloud's URL. The caller must hold
-// the lock of the data directory, so that no other cloud with this data directory runs.
+// the lock of the data directory. Otherwise the method could remove the ready file of another cloud
+// that runs with this data directory.
 func (f *cloudsimFlags) removeReadyFile() error {
 	if f.readyFile == "" {
 		return nil
@@ -342,7 +343,7 @@ func (f *cloudsimFlags) openMetadata(ctx context.Context, log *slog.Logger, eng 
 }
 
 // openListener opens a listener at addr. If the flags contain a certificate, the listener uses
-// TLS. An error about addr begins with flag.
+// TLS. An error about addr begins with the text in flag, for example "--listen :8181".
 func (f *cloudsimFlags) openListener(log *slog.Logger, flag, addr string) (net.Listener, error) {
 	var conf *tls.Config
 	if f.tls.Cert != "" {

@@ -26,8 +26,8 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// callHandler calls the handler. It returns true if the handler aborts the request. After such an
-// abort, an HTTP server closes the connection without a reply.
+// callHandler calls the handler. It returns true if the handler aborts the request. In this case,
+// the client must get an error, because an HTTP server would close the connection.
 func (p inProcess) callHandler(w http.ResponseWriter, r *http.Request) (dropped bool) {
 	defer func() {
 		v := recover()

@@ -47,8 +47,8 @@ func readSecret(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The group may have the permission to read the file, because the files of a Secret in a pod
-	// belong to the group of the pod.
+	// The group is allowed to read the file, because in a pod the files of a Secret belong to the
+	// group of the pod.
 	if info.Mode().Perm()&0o037 != 0 {
 		return "", fmt.Errorf("other users can read or change %s (mode %04o): run chmod 600 on this file", path, info.Mode().Perm())
 	}
