@@ -159,8 +159,8 @@ func (c Config) Validate() error {
 // stopWithin is the longest time that the driver waits for unfinished calls when it stops.
 const stopWithin = 10 * time.Second
 
-// Run serves calls until ctx ends. Then it waits up to ten seconds for running
-// calls.
+// Run serves calls until ctx ends. Then it waits for running calls. After ten
+// seconds, it cancels the remaining calls.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -260,8 +260,8 @@ func (c Config) server(log *slog.Logger, name string, h driverServices) *grpc.Se
 	return srv
 }
 
-// serve runs srv until ctx ends. Then it waits up to ten seconds for running
-// calls.
+// serve runs srv until ctx ends. Then it waits for running calls. After ten
+// seconds, it cancels the remaining calls.
 func serve(ctx context.Context, srv *grpc.Server, ln net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()

@@ -59,8 +59,8 @@ func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err e
 }
 
 // ControllerModifyVolume changes a disk's type, IOPS or throughput in place
-// (KEP-3751). A requested value that the disk already has does not change the
-// disk.
+// (KEP-3751). If the disk already has the requested values, the call changes
+// nothing.
 func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.Contro
 
 // GetCapacity returns the free capacity that the pools in a zone have for the
 // volumes of a StorageClass (KEP-1472). If a pool has space for a volume,
-// GetCapacity also returns the minimum and the maximum size of a volume. The
-// capacity of an impossible volume is 0.
+// GetCapacity also returns the minimum and the maximum size of a volume. If no
+// disk of the type can have the requested properties, the capacity is 0.
 func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	s := shape{diskType: c.cfg.DiskType}
 	if err := s.read("parameters", req.GetParameters(), keyType, keyIOPS, keyThroughput, keyReplication); err != nil {
@@ -160,9 +160,9 @@ func freeBeside(pools []cloudsim.DiskPool, pool cloudsim.DiskPool, regions map[s
 	return freeGiB
 }
 
-// freeForPairs returns the total size in GiB of the regional disks of a type
-// that the pools can still store. Each disk has replicas in two zones of one
-// region. The map regions contains the region of each zone.
+// freeForPairs returns the free capacity in GiB for new regional disks of a
+// disk type. Each regional disk needs space for its replicas in two zones of
+// one region. The map regions contains the region of each zone.
 func freeForPairs(pools []cloudsim.DiskPool, diskType string, regions map[string]string) (freeGiB int) {
 	sum, most := map[string]int{}, map[string]int{} // by region
 	for _, p := range pools {

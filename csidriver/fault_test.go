@@ -240,8 +240,9 @@ func TestHungDisk(t *testing.T) {
 	b.clear(v)
 }
 
-// TestProbeOfNodeWithoutDiskType proves that a driver with only the node service is ready without a
-// default disk type. Its token must still be valid.
+// TestProbeOfNodeWithoutDiskType proves that a driver with only the node
+// service needs no default disk type. If the driver's token is not valid, Probe
+// returns an error.
 func TestProbeOfNodeWithoutDiskType(t *testing.T) {
 	b := newNodeBench(t)
 	cfg := Default()

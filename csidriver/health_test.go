@@ -85,10 +85,11 @@ func TestVolumeHealth(t *testing.T) {
 	wantCode(t, "invalid starting token", err, codes.Aborted)
 }
 
-// TestStorageHealth runs a driver without root privileges, so this driver cannot mount volumes. The
-// test proves that NodeGetStorageHealth reports the missing privileges, and that Probe returns an
-// error. If the machine can mount volumes, NodeGetStorageHealth of a driver with root privileges
-// returns no entry.
+// TestStorageHealth runs a driver without root privileges, so this driver
+// cannot mount volumes. The test proves that NodeGetStorageHealth reports the
+// missing privileges, and that Probe returns an error. If the test itself can
+// mount volumes, NodeGetStorageHealth of the driver in the test's process
+// reports no problem.
 func TestStorageHealth(t *testing.T) {
 	b := newBench(t)
 	if machine.Ready() == nil {

@@ -52,13 +52,14 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 // probeWithin, the time limit of /readyz.
 const othersWithin = 3 * time.Second
 
-// Probe reports whether the driver can work. If the process runs the controller service, Probe
-// checks that the cloud has the default disk type. Otherwise it checks that the driver may list
-// instances. For the node service, Probe also checks that the folder of the disks exists. If the
-// driver makes the loop devices itself, Probe also checks that the machine can make them. The error
-// FAILED_PRECONDITION means a fault that a person must fix. The answer "not ready" means a fault
-// that may end by itself. For example, the cloud does not answer, or an access to the folder of the
-// disks hangs.
+// Probe reports whether the driver can work. For the controller service, Probe
+// checks that the cloud has the default disk type. For the node service, Probe
+// checks that the driver has the permission to list instances, and that the
+// folder of the disks exists. If the driver of a node makes the loop devices
+// itself, Probe also checks that the machine can make them. The error
+// FAILED_PRECONDITION means a fault that a person must fix. The answer "not
+// ready" means a fault that may end by itself. For example, the cloud does not
+// answer, or an access to the folder of the disks hangs.
 func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, othersWithin)
 	defer cancel()

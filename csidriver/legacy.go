@@ -50,10 +50,10 @@ type legacy struct {
 
 func unchanged(id string) string { return id }
 
-// legacyDrivers contains the CSI drivers that Kubernetes (csi-translation-lib)
-// uses for in-tree volumes. The table contains only drivers whose volumes are
-// disks of a cloud. So it contains neither azure-file, whose volumes are
-// shared folders, nor portworx, whose volumes are in a storage cluster.
+// legacyDrivers contains the CSI drivers that Kubernetes (csi-translation-lib) uses for in-tree
+// volumes. The table contains only drivers of cloud disks. The volumes of azure-file are shared
+// folders, and the volumes of portworx are in a storage cluster. So the table does not contain
+// these two drivers.
 var legacyDrivers = map[string]legacy{
 	"cinder.csi.openstack.org": {
 		zoneKey: "topology.cinder.csi.openstack.org/zone", volumeID: unchanged, instanceID: unchanged,
@@ -110,15 +110,15 @@ func LegacyNames() []string { return slices.Sorted(maps.Keys(legacyDrivers)) }
 // is vol instead of disk.
 var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 
-// disk returns the id of the disk for a legacy volume handle. The last part of the handle is the id
-// of a disk that the driver made, or the name of a disk, as in old PersistentVolumes. If no disk
-// has this id or name, the method returns the last part of the handle, with the prefix disk- in
-// place of vol-: for vol-000001, it returns disk-000001.
+// disk returns the id of the disk for a legacy volume handle. If the driver made the disk, the last
+// part of the handle is the id of the disk. In an old PersistentVolume, the last part is the name
+// of the disk. If no disk has this id or name, the method returns the last part. In this case it
+// replaces the prefix vol- of an id: for vol-000001, it returns disk-000001.
 //
 // A user can give a disk a name that looks like another disk's id. If the last part of the handle
 // is exactly the id of a disk that the driver made, the method returns this id. The last part
 // vol-000001 can mean the id disk-000001 or the name vol-000001. If the driver made a disk with
-// this id, and a disk with this name exists, the method returns FAILED_PRECONDITION.
+// this id, and another disk has this name, the method returns FAILED_PRECONDITION.
 func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
 	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
 	made := ""
@@ -244,8 +244,7 @@ func (l legacy) speak(cloud *client.Client, legacyName, ownName string) grpc.Una
 	}
 }
 
-// translation contains the functions and the table with which the function
-// rewrite translates a message.
+// translation contains the translation rules for the function rewrite.
 type translation struct {
 	volume, node func(string) (string, error)
 	keys         map[string]string // new topology key by old topology key
@@ -324,8 +323,8 @@ func replaceMap(m protoreflect.Message, field protoreflect.FieldDescriptor, to f
 }
 
 const (
-	// migrationParam is the suffix of parameter keys that csi-translation-lib
-	// makes only for vSphere.
+	// migrationParam is a suffix that csi-translation-lib adds to the keys of vSphere parameters.
+	// The driver ignores these parameters.
 	migrationParam = "-migrationparam"
 	// fsTypeParam is the key of the filesystem type. For some in-tree plugins, the CSI translation
 	// library of Kubernetes replaces this key. For the other plugins, the parameter reaches the

@@ -203,10 +203,9 @@ func TestLegacyTypeIsUnknown(t *testing.T) {
 	}
 }
 
-// TestLegacyFilesystem proves that a volume gets the filesystem type of an old
-// StorageClass, although csi-translation-lib does not translate the parameter
-// FSType of this StorageClass. The driver refuses a request with another
-// filesystem in the volume capability.
+// TestLegacyFilesystem proves that a volume gets the filesystem type in the parameter FSType of an
+// old StorageClass. For Azure disks, csi-translation-lib does not translate this parameter. If the
+// volume capability contains another filesystem type, the driver refuses the request.
 func TestLegacyFilesystem(t *testing.T) {
 	const name = "disk.csi.azure.com"
 	b := newBench(t, name)

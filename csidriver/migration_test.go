@@ -123,8 +123,8 @@ func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 	return l.volume(string(raw))
 }
 
-// use attaches, stages and publishes a volume. Then it undoes these steps. The
-// first use of a disk writes a file, and later uses check the file.
+// use attaches, stages and publishes a volume, and then undoes these steps. If round is "first",
+// use writes a file to the volume. It always checks the content of this file.
 func (l *legacyBench) use(disk string, v *corev1.CSIPersistentVolumeSource, round string) {
 	l.t.Helper()
 	ctx, c, id := l.t.Context(), mounted(v.FSType), v.VolumeHandle

@@ -64,9 +64,8 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 }
 
 // NodeGetInfo returns the instance of the machine, its zone, and the maximum number of volumes. The
-// orchestrator counts the volumes of each driver name separately. The maximum is the disk limit of
-// the instance type. Each attached disk that the orchestrator does not count for the driver name of
-// this call reduces the maximum by one. The result is at least 1.
+// maximum is the disk limit of the instance type minus the number of attached disks that do not
+// count as volumes (see countsAsVolume). The maximum is at least 1.
 func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	id, err := n.instance(ctx)
 	if err != nil {
@@ -99,8 +98,7 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 
 // countsAsVolume reports whether the orchestrator counts an attached disk for the driver name of
 // this call. The orchestrator counts volumes separately for each driver name. If the driver made
-// the disk, the disk counts only for the driver name under which the driver received the call
-// CreateVolume.
+// the disk, the disk counts only for the driver name that received the CreateVolume call.
 //
 // If a user made the disk, the disk counts only while it is mounted. A mount shows that a staged
 // PersistentVolume uses the disk. The kubelet's staging path of a filesystem contains the driver

@@ -13,8 +13,8 @@ import (
 )
 
 // TestCodesOfTheSpecification proves that errors have the codes of the CSI
-// specification. The driver must return these errors before the deadline of the
-// call.
+// specification. If the driver waits until the deadline of a call, the caller gets
+// DEADLINE_EXCEEDED, and the test fails.
 func TestCodesOfTheSpecification(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")

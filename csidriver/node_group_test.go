@@ -78,9 +78,9 @@ func TestVolumeMountGroup(t *testing.T) {
 	b.clear(v)
 }
 
-// TestInvalidGroupIsRefused proves that the driver refuses an invalid group and then leaves
-// no mount. A number that is too large must not overflow to the number of
-// another group.
+// TestInvalidGroupIsRefused proves that the driver refuses an invalid group, and that no mount
+// stays after the refused call. A number that is too large must not overflow to
+// the number of another group.
 func TestInvalidGroupIsRefused(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.volume("pvc-1")

@@ -127,9 +127,9 @@ func samePublish(have, staged machine.Mount, readOnly bool) error {
 	return nil
 }
 
-// sameLabel returns nil if label is empty, or if all files of the staged
-// filesystem have this SELinux label. All mounts of a filesystem share one
-// label.
+// sameLabel returns nil if label is empty, or if the staged filesystem is mounted with this SELinux
+// label. Otherwise it returns an error. The label of one mount is enough for the check, because all
+// mounts of a filesystem share one label.
 func sameLabel(staged, label string) error {
 	if label == "" {
 		return nil

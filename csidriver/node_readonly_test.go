@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// The test takes a snapshot while a node uses the disk, so the filesystem in
-// the snapshot has an unfinished journal. TestReadOnlyFromSnapshotInUse proves
+// TestReadOnlyFromSnapshotInUse takes a snapshot while a node uses the disk, so the filesystem in
+// the snapshot has an unfinished journal. The test proves
 // that a read-only volume from this snapshot contains all synced data, because
 // the driver replays the journal.
 func TestReadOnlyFromSnapshotInUse(t *testing.T) {

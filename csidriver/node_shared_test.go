@@ -19,7 +19,7 @@ func withAccessMode(c *csi.VolumeCapability, mode accessMode) *csi.VolumeCapabil
 	return c
 }
 
-// sharedVolume creates a volume that several nodes may attach.
+// sharedVolume creates a volume that several nodes can attach at the same time.
 func (b *bench) sharedVolume(name string, all ...*csi.VolumeCapability) string {
 	b.t.Helper()
 	return b.volume(name, func(r *csi.CreateVolumeRequest) {

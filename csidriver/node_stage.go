@@ -97,8 +97,9 @@ func (n *node) stageDevice(ctx context.Context, path, volume, staging string, u 
 	return err
 }
 
-// stageAt stages the file or the device of a volume. If owner is not empty,
-// owner identifies this node, and no other node can use the loop device. After
+// stageAt stages the file or the device of a volume. If owner is not empty, it identifies this
+// node, and stageAt uses only a loop device of this node. Otherwise it uses any loop device of the
+// file. After
 // a failed call, no unused loop device stays attached.
 func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string, readOnly bool, u use) error {
 	l, err := machine.AttachFor(ctx, owner, path, readOnly, !u.block)
@@ -131,8 +132,8 @@ func checkWritable(l *machine.Loop, writable bool) error {
 
 // replay applies the journal of a read-only volume to its filesystem. If the cloud copied the
 // volume from a disk in use, the journal contains changes that the filesystem does not contain yet.
-// A replay writes to the disk. So if another node has attached the disk for writing, a replay would
-// damage the filesystem, and the function returns an error.
+// If another node has attached the disk for writing, the function returns an error. In this case, a
+// replay would damage the filesystem, because it writes to the disk.
 func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) error {
 	if slices.ContainsFunc(d.Attachments, func(a cloudsim.Attachment) bool { return !a.ReadOnly }) {
 		return status.Errorf(codes.FailedPrecondition, "journal of volume %s not replayed, because another node has attached the disk for writing: detach the disk from that node first", d.ID)
@@ -246,8 +247,8 @@ func giveToGroup(at string, u use) error {
 	return machine.GiveToGroup(at, int(gid))
 }
 
-// permanentError returns FAILED_PRECONDITION for errors about the disk's
-// content and for missing permissions, because a repeated call cannot succeed.
+// permanentError returns FAILED_PRECONDITION for an error about the disk's content or about a
+// missing permission, because a repeated call cannot succeed. It returns any other error unchanged.
 func permanentError(err error) error {
 	if errors.Is(err, machine.ErrForeign) || errors.Is(err, machine.ErrHasData) || errors.Is(err, fs.ErrPermission) {
 		return status.Errorf(codes.FailedPrecondition, "%v", err)
@@ -349,9 +350,10 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// nothingStaged handles an unstaging call if its volume id is not a disk id of this cloud. The
-// method waits until no other call uses the staging path. Then it returns ABORTED if a disk of this
-// driver is staged at the path. It returns another error if the path has a foreign mount.
+// nothingStaged handles an unstaging call with a volume id that is not a disk id of this cloud. The
+// method waits until no other call uses the staging path. If a disk of this driver is now staged at
+// the path, the method returns ABORTED. If the path has a foreign mount, it returns
+// FAILED_PRECONDITION. Otherwise it returns nil.
 func (n *node) nothingStaged(ctx context.Context, volume, staging string) error {
 	done, err := n.busy.takeAt(ctx, volume, staging)
 	if err != nil {
@@ -399,10 +401,10 @@ func unmount(l *machine.Loop, volume, path string) error {
 	return machine.UnmountAll(path)
 }
 
-// unmountDevice removes the bind mount of the device file at path. This function is necessary for a
-// block volume after a person, or another node on this host, has detached the loop device of the
-// volume. The device then has no disk file, or the file of another volume, because the kernel
-// reuses device numbers. So unmountDevice does not check the file.
+// unmountDevice removes the bind mount of the device file at path. The driver uses it after a
+// person, or another node on this host, has detached the loop device of a block volume. The kernel
+// reuses device numbers, so the device may now have no file or the file of another volume.
+// Therefore unmountDevice does not check the file of the device.
 func unmountDevice(path string) error {
 	mount, err := machine.Seen(path)
 	if err != nil || mount == nil || !mount.IsDevice() {

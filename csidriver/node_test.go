@@ -94,8 +94,8 @@ func (b *bench) total(v, at string) int64 {
 	return s.GetUsage()[0].GetTotal()
 }
 
-// TestForeignMountIsRefused proves that the driver never uses a mount of
-// another filesystem as the volume. The driver also refuses a repeated call
+// TestForeignMountIsRefused proves that the driver never accepts a mount of
+// another filesystem at a path of the volume. The driver also refuses a repeated call
 // with another filesystem type, other mount flags or another read-only flag.
 func TestForeignMountIsRefused(t *testing.T) {
 	b := newNodeBench(t)

@@ -56,7 +56,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// newFarBench returns a bench with a second region, far, with the zone far-a.
+// newFarBench returns a bench with a second region "far". This region has the zone "far-a".
 func newFarBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: t.TempDir(), size: "small"}
@@ -302,10 +302,10 @@ func TestLimitWithSeveralDriverNames(t *testing.T) {
 	}
 }
 
-// A user attaches a disk to a node. TestDiskCountsUntilStaged proves that this disk reduces the
+// TestDiskCountsUntilStaged attaches a user's disk to a node. It proves that this disk reduces the
 // node's volume limit until the driver stages the disk. A staged disk belongs to a
-// PersistentVolume. The scheduler counts this volume, so the driver must not also subtract the disk
-// from the limit.
+// PersistentVolume. The scheduler counts this PersistentVolume, so the driver must not also
+// subtract the disk from the limit.
 func TestDiskCountsUntilStaged(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)

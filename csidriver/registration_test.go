@@ -101,8 +101,8 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// Register ends without an error if its context ends before the driver answers. It
-// refuses invalid fields.
+// TestRegisterRefuses proves that Register refuses invalid fields. It also proves that Register
+// returns no error if its context ends before the driver answers.
 func TestRegisterRefuses(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -126,9 +126,8 @@ func TestRegisterRefuses(t *testing.T) {
 	}
 }
 
-// TestHealth proves that /healthz succeeds and /readyz fails if the cloud is
-// down or hangs. /healthz must succeed, because a restart of the driver would
-// not repair the cloud.
+// TestHealth proves that /readyz fails if the cloud is down or hangs. /healthz succeeds in both
+// cases, because a restart of the driver would not repair the cloud.
 func TestHealth(t *testing.T) {
 	ports, err := freeport.Choose(1)
 	if err != nil {

@@ -20,12 +20,12 @@ import (
 
 const (
 	gib = int64(1) << 30
-	// nameLabel is the label that contains the volume name of the orchestrator.
-	// A volume name in CSI can be longer than the names that the cloud permits.
-	// For such a volume name, the disk has another name (see nameOf).
+	// nameLabel is the label that contains the orchestrator's name for the volume or snapshot. CSI
+	// permits longer names than the cloud. If the cloud does not permit the orchestrator's name,
+	// the object in the cloud has another name (see nameOf).
 	nameLabel = DefaultName + "/name"
 	// asLabel is the label that contains the legacy driver name under which a caller created the
-	// volume. Other volumes do not have this label.
+	// volume. If a caller used the driver's own name, the volume does not have this label.
 	asLabel = DefaultName + "/driver"
 	// contentLabel is the label that contains the requested content of the
 	// volume, for example "ext4" or "block".
@@ -42,9 +42,10 @@ var (
 	ownName   = regexp.MustCompile(`^(snap|csi)-[0-9a-f]+$`)
 )
 
-// nameOf returns name if it is a valid name in the cloud. For an invalid name,
-// it returns a hash of name. It also returns a hash if name has the form of a
-// snapshot id or the form of such a hash.
+// nameOf returns name if it is a valid name in the cloud. For an invalid name, it returns "csi-"
+// and a hash of name. It also returns a hash if name has the form of a snapshot id, because the
+// cloud reserves these names. nameOf also hashes a name with the form
+// of its own results, so that no name equals the result for another name.
 func nameOf(name string) string {
 	if cloudName.MatchString(name) && !ownName.MatchString(name) {
 		return name
@@ -87,9 +88,10 @@ const (
 	keyDeletionPolicy = "deletionPolicy"
 )
 
-// read adds parameters to s. The argument field is the name of the request's field that contains
-// these parameters. If field is "parameters", read ignores keys with the prefix metadataPrefix. For
-// any other key that is not in permittedKeys, read returns an error.
+// read adds parameters to s. The argument called field is the name of the request's field that
+// contains these parameters, for example "mutable_parameters". If field is "parameters", read
+// ignores keys with the prefix metadataPrefix. For any other key that is not in permittedKeys, read
+// returns an error.
 func (s *shape) read(field string, parameters map[string]string, permittedKeys ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(parameters)) {
 		v := parameters[k]

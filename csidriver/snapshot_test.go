@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// busyWriter writes to a volume's file repeatedly until the caller calls stop.
-// The data plane cannot finish a consistent copy of the file before the call of
-// stop.
+// busyWriter writes to a volume's file repeatedly until the caller calls stop. The file changes
+// during each copy. So the data plane cannot finish a consistent copy before the call of stop,
+// unless the filesystem can clone files.
 func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	b.t.Helper()
 	if err := awaitSize(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {

@@ -96,8 +96,8 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	return o, err
 }
 
-// source stores contentSource, a snapshot or a volume, in o as the source of the new disk. It
-// returns the size of contentSource, which is the minimum size of the new disk. If contentSource is
+// source sets the source of the new disk in o to the snapshot or the volume in contentSource. It
+// returns the size of this source, which is the minimum size of the new disk. If contentSource is
 // nil, source returns 0.
 func (c *controller) source(ctx context.Context, contentSource *csi.VolumeContentSource, o *order) (least int, err error) {
 	switch {
@@ -185,8 +185,8 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 	return d, err
 }
 
-// isRegional reports whether the disk type supports regional disks. It returns
-// true if the cloud does not answer.
+// isRegional reports whether the disk type supports regional disks. If the query of the disk type
+// fails, it returns true, so that the method place does not report a wrong disk type.
 func (c *controller) isRegional(ctx context.Context, diskType string) bool {
 	t, err := c.cloud.GetDiskType(ctx, diskType)
 	return err != nil || t.Regional
@@ -220,7 +220,7 @@ func (c *controller) createAt(ctx context.Context, d cloudsim.CreateDisk, p plac
 // repeatForExisting handles a name conflict with an existing disk. If the size and the place of the
 // existing disk fit the request, the method repeats the request with this size and place. The cloud
 // then compares all other properties. If the size or the place does not fit, the method returns the
-// error of the first request (the argument named differs).
+// error of the first request, which is in the argument differs.
 func (c *controller) repeatForExisting(ctx context.Context, o order, differs error) (d cloudsim.Disk, err error) {
 	l, err := c.cloud.ListDisks(ctx, cloudsim.ListOptions{Name: o.disk.Name})
 	if err != nil {
@@ -270,9 +270,9 @@ func (c *controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
-// ValidateVolumeCapabilities confirms the capabilities that the volume
-// supports. It accepts every supported filesystem, even if the volume has
-// another filesystem. Access by several nodes needs a multi-attach disk.
+// ValidateVolumeCapabilities confirms the capabilities that the volume supports. It accepts each
+// filesystem that the driver supports, and does not check the filesystem on the volume. Access by
+// several nodes needs a multi-attach disk.
 func (c *controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

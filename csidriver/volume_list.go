@@ -12,8 +12,8 @@ import (
 )
 
 // pageOf parses the paging fields of a list request. A page token is the last
-// id of the previous page. A token therefore never expires, and no page skips
-// an object if a caller deletes objects between two pages.
+// id of the previous page. A token therefore never expires. If a caller deletes
+// objects between two pages, the next page still skips no object.
 func pageOf(most int32, token string, id *regexp.Regexp) (o cloudsim.ListOptions, err error) {
 	if most < 0 {
 		return o, invalidArgument("max_entries", "must not be negative, got %d", most)

@@ -311,8 +311,9 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 
 // runToTheEnd starts workFn and waits for its result until ctx ends. If ctx ends first, workFn
 // continues, because it checks or resizes a filesystem. After a stopped check, the next call would
-// begin the check again. A stopped resize would damage the filesystem. The lock on f and the open
-// device remain until workFn returns, even after runToTheEnd has returned. So the next call waits.
+// begin the check again. A stopped resize would damage the filesystem. Until workFn returns, f
+// stays locked and the device stays open, even after runToTheEnd has returned. So the next call
+// waits.
 func runToTheEnd(ctx context.Context, f *os.File, l *Loop, workFn func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -429,9 +430,10 @@ func CanGrowMounted() bool {
 	return err == nil && have[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-// FilesystemSize reads the superblock of the filesystem on the loop device l,
-// and returns the size of this filesystem in bytes. It returns 0 if the device
-// has no known filesystem. The file of the device is at path.
+// FilesystemSize reads the superblock of the filesystem on the loop device l, and returns the size
+// of this filesystem in bytes. It returns 0 if the device has no known filesystem. The argument
+// path is the path of the disk's file. If the hypervisor manages the device, FilesystemSize ignores
+// path.
 func FilesystemSize(l *Loop, path string) (int64, error) {
 	f, err := loop.OpenFile(l.contentPath(path), os.O_RDONLY)
 	if err != nil {

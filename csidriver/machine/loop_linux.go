@@ -75,7 +75,8 @@ func (l *Loop) contentPath(path string) string {
 // has no event.
 const tick = 5 * time.Millisecond
 
-// Attach calls AttachFor with an empty node.
+// Attach calls AttachFor without a node name. If any node has a device for the file, Attach returns
+// this device.
 func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, error) {
 	return AttachFor(ctx, "", path, readOnly, lapses)
 }
@@ -96,8 +97,8 @@ func AttachFor(ctx context.Context, node, path string, readOnly, lapses bool) (*
 	return wrap(loop.Attach(ctx, node, path, readOnly, lapses))
 }
 
-// isLink reports whether a path is a link to a device that the hypervisor made, and not the file
-// of a disk.
+// isLink reports whether a path is a link to a device that the hypervisor made. Any other path is
+// the file of a disk.
 func isLink(path string) bool { return filepath.Dir(path) == "/dev/disk/by-id" }
 
 // openLink opens the device to which a link leads. It returns nil if the link does not exist.
@@ -146,7 +147,7 @@ func findLink(path string, near []string) (*Loop, error) {
 	return openLink(path)
 }
 
-// Find calls FindFor with an empty node.
+// Find calls FindFor without a node name. It can return the device of any node.
 func Find(path string, near ...string) (*Loop, error) { return FindFor("", path, near...) }
 
 // FindFor returns a node's loop device for a file, or nil if the node has no
@@ -183,10 +184,9 @@ func SizeOf(path string) (int64, error) {
 	return size, errors.Join(err, l.Close())
 }
 
-// FileAt returns the name of the file of the loop device that is mounted at
-// path. The mount is a mount of the device's filesystem, or a bind mount of the
-// device file. If path has no such mount, FileAt returns "". For a deleted file
-// it returns the former name.
+// FileAt returns the name of the disk file that is mounted at path. The mount must be a loop
+// device's filesystem or a bind mount of a loop device file. Otherwise FileAt returns "". If the
+// disk file was deleted, FileAt returns its former name.
 func FileAt(path string) (string, error) {
 	at, err := mountPoint(path)
 	if err != nil || at == "" {

@@ -57,13 +57,13 @@ type Mount struct {
 // ReadOnly reports whether this mount refuses writes.
 func (m Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
 
-// ReadOnly returns the options of a read-only mount. The last option wins, so ReadOnly adds ro at
-// the end. The given options can contain rw.
+// ReadOnly returns the options of a read-only mount. The given options can contain rw. The last
+// option wins, so ReadOnly adds ro at the end.
 func ReadOnly(options []string) []string { return append(slices.Clone(options), "ro") }
 
-// IsDevice reports whether m is a bind mount of the device file of a loop device. It returns false
-// for a filesystem on the device. It also returns true for a file with this name in a pod's tmpfs,
-// but Loop.Has excludes this file.
+// IsDevice reports whether m is a bind mount of the device file of a loop device. For a mount of
+// the filesystem on the device, it returns false. A pod can give a file in a tmpfs the name of a
+// loop device. IsDevice wrongly returns true for this file, but Loop.Has excludes it.
 func (m Mount) IsDevice() bool {
 	// Usually /dev is a devtmpfs. On the machines of `allinone up`, it is a tmpfs.
 	return (m.FSType == "devtmpfs" || m.FSType == "tmpfs") && loopNode.MatchString(m.Root)

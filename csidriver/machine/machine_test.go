@@ -37,8 +37,8 @@ func TestMountedWith(t *testing.T) {
 	}
 }
 
-// The kernel shows the categories of an SELinux label in a fixed order. TestSortCategories proves
-// that sortCategories uses the same order.
+// TestSortCategories proves that sortCategories sorts the categories of an SELinux label as the
+// kernel does.
 func TestSortCategories(t *testing.T) {
 	for label, want := range map[string]string{
 		"u:r:t:s0:c26,c5":             "u:r:t:s0:c5,c26",

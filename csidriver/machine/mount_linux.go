@@ -86,9 +86,9 @@ var mountAttributes = map[uintptr]uint64{
 	unix.MS_NOATIME: unix.MOUNT_ATTR_NOATIME, unix.MS_STRICTATIME: unix.MOUNT_ATTR_STRICTATIME,
 }
 
-// Bind makes the file or directory at the path source also visible at path. The new mount has its
-// own options. Bind ignores filesystem options, because all mounts of a filesystem share them. On
-// Linux 5.12 and later, the mount is never visible without its options.
+// Bind makes the file or directory at source also visible at path. The new mount has its own
+// options. Bind ignores filesystem options, because all mounts of a filesystem share them. Before
+// Linux 5.12, the mount is visible without its options for a short time.
 func Bind(source, path string, options []string) error {
 	bits, _ := parse(options)
 	if bits == 0 {

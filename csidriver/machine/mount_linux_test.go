@@ -55,9 +55,9 @@ func TestUnmountAll(t *testing.T) {
 	}
 }
 
-// privateDir returns a directory with private mount propagation. Systemd sets
-// shared propagation by default. If a folder has shared propagation, a mount
-// inside a bind mount of the folder also appears inside the original folder.
+// privateDir returns a directory with private mount propagation. By default, systemd sets shared
+// propagation. With shared propagation, a mount inside a bind mount also appears inside the
+// original folder.
 func privateDir(t *testing.T) string {
 	dir := t.TempDir()
 	if err := Bind(dir, dir, nil); err != nil {
@@ -70,8 +70,8 @@ func privateDir(t *testing.T) string {
 	return dir
 }
 
-// TestFindNear proves that Find uses a device at an expected mount point only if the device belongs
-// to the given file.
+// TestFindNear mounts the devices of two files, and passes paths of mounts to Find. The test proves
+// that Find returns only the device of the given file.
 func TestFindNear(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()
@@ -112,8 +112,9 @@ func TestFindNear(t *testing.T) {
 	}
 }
 
-// TestSeenMatchesMountTable proves that Seen returns the last mount at a path in the kernel's mount
-// table. The test checks filesystems on loop devices, and mounts that cover these filesystems.
+// TestSeenMatchesMountTable proves that Seen returns the last of the mounts that the kernel's mount
+// table contains for a path. The test checks filesystems on loop devices, and mounts that cover
+// these filesystems.
 func TestSeenMatchesMountTable(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()

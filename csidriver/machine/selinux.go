@@ -33,8 +33,8 @@ func sortCategories(label string) string {
 	return strings.Join(append(parts[:3], strings.Join(levels, "-")), ":")
 }
 
-// maxCategory is a limit for category numbers. It is much larger than the
-// numbers in real labels, because policies have at most 1024 categories.
+// maxCategory limits category numbers, so that a range in a label cannot use much memory. Real
+// policies have at most 1024 categories.
 const maxCategory = 1 << 16
 
 // parseCategories parses a list such as "c5,c0.c3" and returns the numbers,

@@ -55,8 +55,8 @@ func (c config) validate() error {
 // resync is the interval at which a controller processes all objects again.
 const resync = 10 * time.Minute
 
-// workers is the number of objects of a kind that a controller processes
-// concurrently.
+// workers is the number of objects of one kind that a controller processes concurrently. The
+// external-provisioner uses 10 times this number.
 const workers = 10
 
 // cluster contains the clients of the API server, and the informers that use these clients. All
@@ -73,8 +73,8 @@ type cluster struct {
 	has       snapshotKinds
 }
 
-// loop is a controller. Its function run returns when ctx ends. The caller then waits for the
-// workers in the wait group, because a worker can finish its task after the end of ctx.
+// loop is a controller. The function in the field run returns when ctx ends. The caller then waits
+// for the workers in the wait group, because a worker can finish its task after the end of ctx.
 type loop struct {
 	name string
 	run  func(ctx context.Context, workers *sync.WaitGroup)

@@ -98,9 +98,9 @@ func (d *driver) takeSnapshots() loop {
 // the same group name.
 const lastCalls = 5 * time.Second
 
-// finish waits for workers to end. It waits no longer than the duration
-// lastCalls. Upstream's controller does not shut down its queue of groups, so an
-// idle worker never ends.
+// finish waits until all workers have ended, but not longer than lastCalls. Without this limit, it
+// would not return, because an idle worker never ends. The reason is that upstream's controller
+// does not shut down its queue of groups.
 func finish(workers *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {

@@ -126,9 +126,9 @@ func object(raw []byte) ([]Answer, error) {
 
 var translator = lib.New()
 
-// class translates a StorageClass of an in-tree plugin as
-// external-provisioner does. Kubernetes' library csi-translation-lib cannot
-// translate the StorageClass of a CSI driver back to an in-tree plugin.
+// class translates a StorageClass of an in-tree plugin as external-provisioner
+// does. It does not translate the StorageClass of a CSI driver, because
+// csi-translation-lib has no function for this direction.
 func class(from string, sc *storagev1.StorageClass) Answer {
 	a := Answer{From: from}
 	if !translator.IsMigratableIntreePluginByName(sc.Provisioner) {
