@@ -22,7 +22,8 @@ type Counter interface {
 
 // Config configures an agent. Default returns suitable values for most fields.
 type Config struct {
-	// ID identifies the agent. Two agents with equal IDs must reach the same targets.
+	// ID identifies the agent. Upstream's server regards agents with equal IDs as one agent, so
+	// these agents must reach the same targets.
 	ID string
 	// Identifiers are the destinations for which servers prefer this agent.
 	Identifiers wire.Identifiers

@@ -27,8 +27,8 @@ type plainConn struct {
 	queue *wire.Queue // bytes for the target
 }
 
-// flushTime limits the time to write the queued bytes after the client or the target has ended the
-// connection.
+// flushTime is the maximum time for writing the queued bytes after the client or the target has
+// ended the connection. After flushTime, the agent drops the remaining bytes.
 const flushTime = 5 * time.Second
 
 func (p *plainConns) add(conn net.Conn, q *wire.Queue) *plainConn {
@@ -79,7 +79,8 @@ func (p *plainConns) deliver(s *session, pkt *wire.Packet) {
 	s.post(wire.CloseResponse(pkt.ID, "no connection has this id"))
 }
 
-// closeRequest ends a connection after writeAll has written the queued bytes.
+// closeRequest handles a CLOSE_REQ: it calls finish for the connection. If the connection is
+// unknown, it sends an error to the server.
 func (p *plainConns) closeRequest(s *session, id int64) {
 	if c := p.get(id); c != nil {
 		c.finish()
@@ -88,7 +89,8 @@ func (p *plainConns) closeRequest(s *session, id int64) {
 	s.post(wire.CloseResponse(id, "no connection has this id"))
 }
 
-// finish ends a connection after its target has read the queued bytes.
+// finish makes writeAll write the queued bytes and then end the connection. The connection ends
+// after flushTime at the latest.
 func (c *plainConn) finish() {
 	_ = c.conn.SetWriteDeadline(time.Now().Add(flushTime)) // an error means that conn is closed already
 	c.queue.Close(io.EOF)

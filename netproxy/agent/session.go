@@ -32,7 +32,7 @@ const (
 	connectTimeout = 10 * time.Second
 	// keepaliveTimeout limits the time until the server answers a keepalive ping.
 	keepaliveTimeout = 10 * time.Second
-	// maxDials limits the simultaneous dials for one server.
+	// maxDials limits the simultaneous dials for one server. The agent refuses further dials.
 	maxDials = 4096
 )
 
@@ -216,8 +216,8 @@ func (s *session) serve() error {
 	return err
 }
 
-// handle processes a packet from the server. It can wait for a target only in Queue.Push. This wait
-// has a time limit.
+// handle processes a packet from the server. It waits for a target only in Queue.Push. If the
+// target reads too slowly, Push returns ErrSlow, and handle cuts the connection to the target.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_REQ:

@@ -186,8 +186,7 @@ func (t *tunnel) fromTarget() {
 }
 
 // sendEnd tells the server how the target ended the connection: with EOF or with Reset. It ignores
-// errors of send. Such an error means that the stream has ended, and then the server does not need
-// the message.
+// errors of send. If send fails, the stream has ended, so the server does not need the message.
 func (t *tunnel) sendEnd(err error) {
 	if errors.Is(err, io.EOF) {
 		_ = t.send(&wire.Chunk{Kind: wire.EOF})

@@ -57,8 +57,8 @@ type Config struct {
 	// connections of clients. InsecureAgents also has the effect of TrustIdentifiers.
 	InsecureAgents bool
 	// TrustIdentifiers accepts all identifiers that an agent states, as upstream's server does.
-	// If TrustIdentifiers and InsecureAgents are false, the agent's certificate or token must
-	// grant each identifier.
+	// If both TrustIdentifiers and InsecureAgents are false, the agent's certificate or token must
+	// grant each identifier. Otherwise the server refuses the agent.
 	TrustIdentifiers bool
 	// ReviewInterval is the time between two checks of a connected agent's token. Without the
 	// extension that Streams enables, the server checks the token only when the agent connects.

@@ -22,8 +22,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// maxHead limits the size of a client's request, in bytes. Each line of the request must also fit
-// into the buffer of the reader.
+// maxHead limits the size of a client's request, in bytes. readConnect refuses a larger request.
+// It also refuses a request with a line that does not fit into the buffer of its reader.
 const maxHead = 16 << 10
 
 // refusal is an error with the HTTP status of the server's answer.
@@ -158,8 +158,9 @@ func (t *httpTunnel) head() (*http.Request, error) {
 	return req, t.client.SetDeadline(time.Time{})
 }
 
-// dial connects to the target. It stops if the client disconnects during the dial. After the client
-// has sent data, dial does not notice that the client disconnects.
+// dial connects to the target. If the client disconnects during the dial, dial stops. dial reads
+// from the client only once. So if the client first sends data, dial does not notice that the
+// client disconnects later.
 func (t *httpTunnel) dial(ctx context.Context, dst target) (link, *session, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -361,8 +362,8 @@ func (t *httpTunnel) watchSilence(lastCount int64) {
 	}
 }
 
-// connectTLS returns a TLS listener for HTTP/1.1 only, because each tunnel
-// needs its own connection. If conf is nil, it returns ln.
+// connectTLS returns a TLS listener for HTTP/1.1 only. With HTTP/2, several tunnels could share a
+// connection, but each tunnel needs its own connection. If conf is nil, it returns ln.
 func connectTLS(ln net.Listener, conf *tls.Config) net.Listener {
 	if conf == nil {
 		return ln

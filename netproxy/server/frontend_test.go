@@ -77,8 +77,8 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// The server uses new certificates without a restart, and ignores invalid
-// certificates.
+// The server uses new certificates without a restart. If a new certificate file is invalid, the
+// server keeps the previous certificate.
 func TestCertificatesAreReloaded(t *testing.T) {
 	file, other := makeKeys(t), makeKeys(t)
 	conf, err := certs.ServerConfig(slog.New(slog.DiscardHandler), files(file, certs.Frontend, certs.FrontendCA), certs.Options{})

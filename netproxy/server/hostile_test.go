@@ -187,8 +187,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// With the extension that package wire describes, a blocked connection does not slow down other
-// connections.
+// The agent uses one gRPC stream for each connection (the extension in package wire). So a blocked
+// connection does not slow down other connections.
 func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")
@@ -251,8 +251,8 @@ func isStalled(b *bench, n int64) bool {
 	return len(before) == 1 && len(after) == 1 && before[0].FromTarget == after[0].FromTarget && after[0].FromTarget > n/16
 }
 
-// In upstream's protocol, the server cuts the connection of a client that does
-// not read, and other connections continue.
+// In upstream's protocol, a client that does not read blocks the other connections of the agent. So
+// the server cuts the client's connection. The other connections continue.
 func TestStalledReaderIsCutInUpstreamProtocol(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.StallGrace = 200 * time.Millisecond })
 	b.agent("one", func(c *agent.Config) { c.Streams = false })

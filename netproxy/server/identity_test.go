@@ -83,8 +83,8 @@ func (b *bench) greet(conf func() (*tls.Config, error), md ...string) error {
 }
 
 // A compromised node cannot claim the identifiers of another node. The server refuses an agent that
-// states identifiers that its certificate does not grant. So the agent of the compromised node gets
-// no connections to the other node.
+// states identifiers that its certificate does not grant. In this test, the server therefore never
+// uses the agent of the compromised node for the other node.
 func TestNodeCannotClaimOthers(t *testing.T) {
 	a := newAuthority(t)
 	b := newBench(t, func(c *server.Config) {
@@ -170,8 +170,8 @@ func TestTokenCannotClaimOthers(t *testing.T) {
 	}
 }
 
-// A server refuses a configuration that authenticates no agent. InsecureAgents permits this
-// configuration.
+// If the server could not authenticate agents, New returns an error. With InsecureAgents, New
+// accepts the same configuration.
 func TestAgentsMustBeAuthenticated(t *testing.T) {
 	cfg := server.Default()
 	cfg.ID, cfg.Agents = "one", listen(t, "tcp", "127.0.0.1:0")

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Indexes of segments, the values of the metric label "segment". Upstream's server uses the same
-// values.
+// Indexes in the array segments. Its strings are the values of the metric label "segment".
+// Upstream's server uses the same values.
 const (
 	fromClient = iota
 	toClient
@@ -96,7 +96,7 @@ func (m *metrics) packet(segment int, typ client.PacketType) {
 
 func (m *metrics) agentRefused() { m.refusedAgents.Inc() }
 
-// collector reads the present values at each scrape.
+// collector computes its metrics from the server's current state at each scrape.
 type collector struct{ server *Server }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

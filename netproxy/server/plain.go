@@ -104,8 +104,8 @@ func (l *plainLink) send(c *wire.Chunk) error {
 	return l.session.out.Send(l.session.ctx, wire.DataPacket(l.id, c.Data))
 }
 
-// leave does nothing, because the goroutine of carry also notices the end of the client's
-// connection, and sends a CLOSE_REQ.
+// leave does nothing. The goroutine that carry starts detects the end of the client's connection.
+// Then this goroutine sends a CLOSE_REQ.
 func (l *plainLink) leave() {}
 
 // drop asks the agent to close the connection. If the agent has closed the connection already, the

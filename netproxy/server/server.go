@@ -92,8 +92,8 @@ func (s *Server) frontendServer(conf *tls.Config) *grpc.Server {
 	if conf != nil {
 		readBuffer = wire.ReadBuffer
 	}
-	// kube-apiserver opens a connection for each stream, and sends each header once per
-	// connection. So an HPACK header table has no use.
+	// kube-apiserver opens a connection for each stream, and sends each header once per connection.
+	// So an HPACK header table would only use memory.
 	g := grpcServer(conf, s.cfg.FrontendKeepalive,
 		grpc.WriteBufferSize(wire.FrontBuffer), grpc.ReadBufferSize(readBuffer), grpc.HeaderTableSize(0),
 		grpc.MaxConcurrentStreams(maxCalls), grpc.ConnectionTimeout(s.cfg.HeaderTimeout))
@@ -143,15 +143,14 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, agentErr)
 }
 
-// cutTime is the maximum time for which the server waits for the end of clients' connections after
-// drainTimer has called cut.
+// cutTime is the time between the calls of cut and cutAgents in drainTimer.
 const cutTime = time.Second
 
 // drainTimer starts a goroutine. The goroutine waits for the end of ctx and then for the drain
-// timeout. Then it calls cut. If a target does not read, the connection of a client can block until
-// the agent's connection ends. So if some clients have not ended after cutTime, the goroutine calls
-// cutAgents. The caller must call the returned function when all clients have ended. The returned
-// function stops the goroutine.
+// timeout. Then it calls cut, which closes the clients' connections. If a target does not read, a
+// client's connection can remain open until the agent's connection ends. So the goroutine waits for
+// cutTime and then calls cutAgents. When all clients' connections have ended, the caller must call
+// the returned function. The returned function stops the goroutine.
 func (s *Server) drainTimer(ctx context.Context, cut, cutAgents func()) func() {
 	over := make(chan struct{})
 	var waiting sync.WaitGroup
@@ -240,7 +239,7 @@ func (s *Server) acceptClients(ctx context.Context, ln net.Listener, serveConn f
 			return err
 		case err != nil:
 			// The likely cause of the error is a lack of file descriptors. Descriptors become free
-			// when other clients disconnect.
+			// when other clients disconnect, so wait and retry.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.log.Warn("a client was not accepted; retrying", "err", err, "in", pause)
 			wait(ctx, pause)
@@ -277,7 +276,8 @@ func (l keepAliveListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	// An error here concerns only this connection, for example because the client has already reset
-	// the connection. The next read then fails. An error of Accept would end the server.
+	// the connection. The next read of the connection then fails. If Accept returned the error, a
+	// gRPC server would stop.
 	_ = c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3})
 	return c, nil
 }

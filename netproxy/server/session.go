@@ -156,9 +156,9 @@ func certifiedIdentifiers(ctx context.Context) (wire.Identifiers, error) {
 	return granted, nil
 }
 
-// authenticate checks an agent's token if the server has an Authenticator. Without TrustIdentifiers
-// and InsecureAgents, the certificate or the token must also grant the identifiers that the agent
-// states.
+// authenticate checks an agent's token if the server has an Authenticator. It also returns an error
+// if the agent states an identifier that neither the certificate nor the token grants.
+// TrustIdentifiers and InsecureAgents each disable this second check.
 func (s *Server) authenticate(ctx context.Context, ses *session, token string) error {
 	granted := ses.certified
 	if s.cfg.Authenticator != nil {
@@ -249,8 +249,8 @@ func (s *session) handle(p *wire.Packet) {
 	}
 }
 
-// reviewToken checks the agent's token at each ReviewInterval and ends the session when the
-// token is no longer valid. Between two checks the agent can send a new token.
+// reviewToken checks the agent's token once per ReviewInterval. If the token is no longer valid,
+// reviewToken ends the session. Between two checks the agent can send a new token.
 func (s *session) reviewToken() {
 	tick := time.NewTicker(s.server.cfg.ReviewInterval)
 	defer tick.Stop()

@@ -95,8 +95,8 @@ func (c countingConn) Write(p []byte) (int, error) {
 }
 
 // testRelease calls the function leave, which disconnects the only client of b. Then the server and
-// the agent must hold nothing of the client's connection. In particular, the agent must close its
-// socket to the target.
+// the agent must release the goroutines and sockets of the client's connection. For example, the
+// agent must close its socket to the target.
 func testRelease(t *testing.T, b *bench, leave func()) {
 	t.Helper()
 	if tunnelGoroutines() == 0 {

@@ -25,7 +25,7 @@ const (
 	ByZone Strategy = "zone"
 	// ByDefaultRoute chooses agents with the identifier default-route.
 	ByDefaultRoute Strategy = "defaultRoute"
-	// ByLoad chooses the agent with the fewest connections and dials.
+	// ByLoad chooses the agent with the smallest total of open connections and dials in progress.
 	ByLoad Strategy = "least-loaded"
 	// ByDefault chooses any agent.
 	ByDefault Strategy = "default"

@@ -81,7 +81,8 @@ func TestEcho(t *testing.T) {
 	})
 }
 
-// All bytes arrive in the order of the writes, in two directions concurrently.
+// The test sends data in both directions at the same time. All bytes arrive in the order of the
+// writes.
 func TestBulk(t *testing.T) {
 	data := make([]byte, 8<<20)
 	_, _ = rand.Read(data)

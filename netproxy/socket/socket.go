@@ -31,9 +31,10 @@ const (
 // frame. The header of a message uses these 32 bytes, so that a message fills whole frames.
 const (
 	Usual = 64<<10 - 32
-	// Large is the maximum size of a read of data from clients. Data from targets have the smaller
-	// size Usual. konnectivity-client closes its stream if its caller needs more than 10 seconds to
-	// read a message. A slow caller can read a message of the size Usual in this time.
+	// Large is the maximum size of a read of data from clients. A read of data from a target has
+	// the smaller maximum size Usual. The reason is a limit of konnectivity-client: its caller must
+	// read each message within 10 seconds. Otherwise konnectivity-client closes the stream. Even a
+	// slow caller can read Usual bytes in this time.
 	Large = 256<<10 - 32
 )
 
@@ -149,9 +150,10 @@ func NewWriter(conn net.Conn) *Writer {
 	return &Writer{conn: conn, packet: packet}
 }
 
-// OnStall sets a function for blocked writes. If the peer blocks a call of Write for about
-// maxBlocked, Write calls f. If f returns an error, Write returns this error. After a call of
-// OnStall, Write sets the write deadline of conn.
+// OnStall sets the function f for blocked writes. If the peer blocks a call of Write for about
+// maxBlocked, Write calls f. If f returns an error, Write returns this error. Otherwise Write
+// continues. After a call of OnStall, Write controls the write deadline of conn. So no other code
+// may set this deadline.
 func (w *Writer) OnStall(maxBlocked time.Duration, f func() error) {
 	w.stallLimit, w.stalled = maxBlocked, f
 }
@@ -214,8 +216,8 @@ func (w *Writer) arm() error {
 
 type closeWriter interface{ CloseWrite() error }
 
-// CloseWrite tells the peer that no more data follow, if the connection can close one
-// direction. Otherwise it does nothing.
+// CloseWrite tells the peer that no more data follow. If conn cannot close only one direction,
+// CloseWrite does nothing.
 func CloseWrite(conn net.Conn) error {
 	if c, ok := conn.(closeWriter); ok {
 		return c.CloseWrite()

@@ -8,14 +8,16 @@
 // A client calls the server's method /ProxyService/Proxy, and uses one stream for each connection.
 // An agent calls the server's method /AgentService/Connect, and uses one stream for all
 // connections. The agent's stream contains the packets of all connections, without flow control for
-// each connection. So a receiver must never wait long for one connection. See Queue.
+// each connection. So if a receiver waits for one connection, all connections wait. Queue limits
+// this wait.
 //
 // # The extension: a stream for each connection
 //
 // An agent that supports the extension sends the metadata x-tunnel-streams: 1 with Connect. A
 // server that supports the extension answers with the same metadata and with x-tunnel-session. The
-// value of x-tunnel-session is a secret for this stream. After this exchange, the Connect stream
-// contains only packets for dials:
+// value of x-tunnel-session is a secret. In later calls, the agent sends this secret to identify
+// its Connect stream. After this exchange, the Connect stream contains only DRAIN packets and these
+// packets for dials:
 //
 //	server → agent   DIAL_REQ{protocol, address, random} on Connect
 //	agent → server   DIAL_RSP{random, error} on Connect if the dial failed, or

@@ -53,7 +53,7 @@ func GrantedBy(c *x509.Certificate) (Identifiers, error) {
 	return id, nil
 }
 
-// And returns all identifiers of id and all identifiers of added.
+// And returns the union of id and added.
 func (id Identifiers) And(added Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.Concat(id.Host, added.Host),

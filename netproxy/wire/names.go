@@ -2,7 +2,7 @@ package wire
 
 import "google.golang.org/grpc"
 
-// Methods of the three services.
+// Names of the methods of ProxyService, AgentService and TunnelService.
 const (
 	MethodProxy   = "/ProxyService/Proxy"
 	MethodConnect = "/AgentService/Connect"
@@ -30,8 +30,8 @@ const StreamsVersion = "1"
 // BearerPrefix precedes the token in KeyAuthorization.
 const BearerPrefix = "Bearer "
 
-// StreamDesc describes all streams of the three services. The caller of a gRPC method opens a
-// stream with StreamDesc.
+// StreamDesc describes the stream of each gRPC method in this package. The caller of the method
+// opens the stream with StreamDesc.
 var StreamDesc = grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
 // ProxyService returns the description of the gRPC service for clients of the

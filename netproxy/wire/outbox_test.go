@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// If the peer does not read its stream, the packets of Post use a limited amount of memory. When
-// they have used this amount, the stream ends with an error.
+// If the peer does not read its stream, only a limited number of packets from Post wait. If Post
+// has no space for a packet, Run returns an error.
 func TestOutboxBoundsPostedPackets(t *testing.T) {
 	o := NewOutbox()
 	for range 2 * maxPosted {

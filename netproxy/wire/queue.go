@@ -13,8 +13,8 @@ import (
 // blocked other connections.
 var ErrSlow = errors.New("the reader is too slow, and the protocol of apiserver-network-proxy cannot slow down a single connection")
 
-// overhead is a size that the queue adds to the size of each item. With overhead, the limit also
-// applies to empty datagrams.
+// overhead is a size that the queue adds to the size of each item. Without overhead, the queue
+// would accept any number of empty datagrams.
 const overhead = 128
 
 // Queue is a buffer between a stream with many connections and the reader of one connection. The

@@ -14,7 +14,8 @@ func QuietGRPC() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discar
 
 // Sizes of gRPC's windows and buffers in the client and in the server.
 const (
-	// StreamWindow limits the bytes in the buffers of a stream while its reader does not read.
+	// StreamWindow is the window of a stream. If the reader of the stream stops, at most
+	// StreamWindow bytes wait in the buffers of the stream.
 	StreamWindow = 1 << 20
 	// ConnWindow is the window of the whole connection. gRPC restores this window when
 	// bytes arrive, before the receiver reads the bytes. So ConnWindow limits only the
@@ -25,9 +26,11 @@ const (
 	// WriteBuffer is the size of the write buffer for the connection between server and agent. All
 	// tunneled connections between this server and this agent share the buffer.
 	WriteBuffer = 256 << 10
-	// FrontBuffer is the buffer size for the connection of a gRPC client. This connection contains
-	// one tunneled connection. gRPC holds a write buffer only during writes. For a socket without
-	// TLS, it holds a read buffer only while the socket has data.
+	// FrontBuffer is the size of the write buffer for the connection of a gRPC client. This
+	// connection contains one tunneled connection. gRPC holds the write buffer only during writes.
+	// Without TLS, FrontBuffer is also the size of the read buffer, because gRPC holds the read
+	// buffer only while the socket has data. With TLS, gRPC holds the read buffer all the time, so
+	// the server uses the smaller ReadBuffer.
 	FrontBuffer = 64 << 10
 	// ReadBuffer is the size of a connection's read buffer. It is small, because gRPC reads most of
 	// a frame directly, without a copy.
