@@ -43,8 +43,8 @@ type Addons struct {
 	NameServer netip.Addr // resolves names outside the cluster; the zero value means none
 }
 
-// InstallRealAddons applies the objects that a cluster with real machines needs. The objects are
-// for the name server, the permission to pull images, and volumes.
+// InstallRealAddons applies the objects that a cluster with real machines needs. The objects
+// configure the name server, the permission to pull images, and volumes.
 func InstallRealAddons(ctx context.Context, k *kubernetes.Clientset, a Addons) error {
 	if a.CRDs != "" {
 		if err := installVolumeAddons(ctx, k, a.CRDs, a.ServeAs); err != nil {
@@ -146,8 +146,8 @@ func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds stri
 	return nil
 }
 
-// VolumeDriver is the name of the CSI driver. The file volumes.yaml repeats
-// this name.
+// VolumeDriver is the name of the CSI driver. The file volumes.yaml must
+// contain the same name.
 const VolumeDriver = "csi.cloudsim.dev"
 
 // KwokConfig is the configuration of kwok. Its Stages tell kwok how to change nodes and pods.

@@ -29,7 +29,8 @@ func ComponentClient(name, url, tokenFile string) *client.Client {
 	return c
 }
 
-// HypervisorAgent is the user agent of the hypervisor in the cluster's audit log.
+// HypervisorAgent is the user agent of the hypervisor's requests to the API server. The audit log
+// and the hypervisor's events contain this name.
 const HypervisorAgent = "allinone-hypervisor"
 
 // Connect returns a client for the user of a kubeconfig. The argument agent is the user

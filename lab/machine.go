@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// InCluster returns c with the functions that make a machine a node of a cluster. The machines call
-// the API server at the host's address in their network (the VPC) and at the given port.
+// InCluster returns a copy of c for machines that become nodes of a cluster. The machines call the
+// API server at the host's address in their network (the VPC) and at the given port.
 func InCluster(k kubernetes.Interface, keys PKI, port int, c real.Config) real.Config {
 	server := "https://" + net.JoinHostPort(c.Network.Host.String(), strconv.Itoa(port))
 	c.Identify = func(host string, address netip.Addr) (map[string][]byte, error) {
@@ -87,8 +87,8 @@ func RealPrograms(dir, self string, find func(program string) string) real.Progr
 
 // identifyMachine returns the files with which the programs on a machine prove their identity. The
 // lab calls identifyMachine on each boot of the machine, because the machine's address may have
-// changed. It signs new certificates each time. It does not read the old certificates, because root
-// on the machine can replace their files by links or pipes.
+// changed. Each call signs new certificates. The old certificates are unsafe to read, because root
+// on the machine can replace their files with links or pipes.
 func (p PKI) identifyMachine(server, name string, address netip.Addr) (map[string][]byte, error) {
 	ca, err := p.load(ClusterCA)
 	if err != nil {
@@ -135,8 +135,8 @@ func (p PKI) issueAgent(i cloudsim.Instance) (*cert.Pair, error) {
 	return cert.Sign(template, ca, time.Now())
 }
 
-// agentOf returns the names, addresses and ranges of an instance, which its agent may announce to
-// the proxy server.
+// agentOf returns the identifiers that the agent of an instance is allowed to announce to the proxy
+// server: the names, addresses and pod ranges of the instance.
 func agentOf(i cloudsim.Instance) wire.Identifiers {
 	id := wire.Identifiers{Host: []string{i.Name}}
 	for _, a := range i.Addresses {

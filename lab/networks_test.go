@@ -9,7 +9,7 @@ import (
 )
 
 // A new lab gets networks in which no program listens. A lab that starts again keeps its
-// networks. The start fails if a program listens in these networks.
+// networks. If a program listens in these networks, the start fails.
 func TestLabsDoNotShareAddresses(t *testing.T) {
 	first, err := Networks{}.orUnused(nil)
 	if err != nil || first != HollowNetworks(FirstHollowNetwork) {
@@ -39,9 +39,9 @@ func TestLabsDoNotShareAddresses(t *testing.T) {
 	}
 }
 
-// Two labs that start concurrently get different networks, although no program
-// listens in these networks yet. If a lab was killed and starts again, it waits
-// until the killed process has released the networks.
+// TestClaimNetworks proves that two labs that start concurrently get different networks. No program
+// listens in the networks yet, so the second lab detects only the claim of the first lab. If a lab
+// was killed and starts again, it waits until the killed process has released the networks.
 func TestClaimNetworks(t *testing.T) {
 	first, release, err := ClaimHollowNetworks(t.Context(), Networks{})
 	if err != nil {

@@ -58,10 +58,10 @@ const (
 	userConsole    = "cloudsim:console"
 )
 
-// listLeaves returns all certificates of a lab. Except for kube-apiserver, a component that is a
-// server and a client uses one certificate for both roles. The server certificates include the
-// component's name, because in a lab in containers each component has its own host name (see
-// package compose).
+// listLeaves returns all certificates of a lab. kube-apiserver has separate certificates for its
+// roles as a server and as a client. Each other component with both roles uses one certificate for
+// both. A server certificate contains the component's name. In a lab in containers, this name is
+// the component's host name (see package compose).
 func (p PKI) listLeaves() []leaf {
 	called := func(name string) []string { return []string{"localhost", name} }
 	return []leaf{

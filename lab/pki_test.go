@@ -151,9 +151,9 @@ func TestPKIHandshakes(t *testing.T) {
 	}
 }
 
-// handshake connects a client to a server. The client trusts servers with certificates of clientCA.
-// The server trusts clients with certificates of serverCA. With TLS 1.3 the client gets the
-// server's refusal on its first read, not in the handshake.
+// handshake connects a client to a server. The client trusts server certificates that clientCA
+// signed. The server trusts client certificates that serverCA signed. With TLS 1.3 the client gets
+// the server's refusal on its first read, not in the handshake.
 func (p PKI) handshake(t *testing.T, server, serverCA, client, clientCA string) error {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(p.CertFile(server), p.KeyFile(server))

@@ -28,7 +28,7 @@ type PullAdvice struct {
 	Registries []string
 	// Internet and Mirrors are the machines' settings for image pulls. The event contains the URLs
 	// of the image's mirrors. If machines have no internet access, the event also contains
-	// Internet.Off. If the imagePullPolicy is Never, the event contains neither.
+	// Internet.Off. If the imagePullPolicy is Never, the event contains no URL and no Internet.Off.
 	Internet Internet
 	Mirrors  []real.Mirror
 	// Load returns the command that loads an image.
@@ -56,8 +56,8 @@ func (a PullAdvice) Start(ctx context.Context) (stop func(), err error) {
 	return func() { cancel(); factory.Shutdown() }, nil
 }
 
-// errImageNeverPull is the kubelet's reason for a waiting container that lacks its image and has the
-// imagePullPolicy Never.
+// errImageNeverPull is the kubelet's reason for a waiting container that lacks its image and has
+// the imagePullPolicy Never.
 const errImageNeverPull = "ErrImageNeverPull"
 
 // notPulled lists the kubelet's reasons for a waiting container that lacks its image.

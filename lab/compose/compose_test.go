@@ -65,8 +65,8 @@ func (s composeService) volumesByPath(t *testing.T) map[string]string {
 	return m
 }
 
-// Each service has a volume for each file that the service's flags name. Init creates these files
-// with mode 0600, except the files with tokens.
+// If a flag of a service contains the path of a file, the service has a volume for this file. Init
+// creates these files with mode 0600, except the files with tokens.
 func TestComposeFilesAreThere(t *testing.T) {
 	dir := Dir(t.TempDir())
 	if _, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil {

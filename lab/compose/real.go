@@ -64,8 +64,8 @@ type Pulls struct {
 }
 
 // connectedVPC returns the settings of the VPC, and of its internet access. The second result
-// describes the access that machines have. The setting Isolated prevents connections from machines
-// to the networks of this container, because these networks contain the control plane.
+// describes the internet access of the machines. The setting Isolated prevents connections from
+// machines to the networks of this container, because these networks contain the control plane.
 func connectedVPC(noInternet bool) (real.Network, lab.Internet, error) {
 	n := vpc()
 	found, err := lab.FindInternet(noInternet)
@@ -73,9 +73,9 @@ func connectedVPC(noInternet bool) (real.Network, lab.Internet, error) {
 	return n, found, err
 }
 
-// CloudFlags returns values of the cloud's flags by flag name. The flags set the
-// address ranges of instances and load balancers. For real nodes, another flag
-// sets the registry's address.
+// CloudFlags returns a map from names of the cloud's flags to their values. The
+// flags set the address ranges of instances and load balancers. For real nodes,
+// another flag sets the registry's address.
 func CloudFlags(nodes lab.Nodes) map[string]string {
 	n := networksOf(nodes)
 	flags := map[string]string{"instance-range": n.Instances, "load-balancer-range": n.LoadBalancers, "load-balancer-range6": ""}

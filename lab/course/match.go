@@ -20,8 +20,8 @@ var valuePatterns = []struct {
 	{regexp.MustCompile(`\b\d+(\.\d+)?(ms|s|m|h|d)(\d+(s|m|h))?\b`), "AGE"},
 }
 
-// Matches reports whether an output is equal to the page's output. Values that differ between runs,
-// such as ages, may be different.
+// Matches reports whether an output is equal to the page's output. The comparison ignores values
+// that change with each run, such as ages.
 func (c Command) Matches(printed string) bool { return matches(c.Want, printed, true) }
 
 // Matches reports whether an output is equal to the expected output. Ages and similar values

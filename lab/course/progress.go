@@ -6,8 +6,8 @@ import (
 )
 
 // Progress records the steps and labs that a user has finished. `allinone lab`
-// saves the Progress in a file. ReadProgress(nil) returns the Progress before
-// the first lab.
+// saves the Progress in a file. At the beginning of the course, use
+// ReadProgress(nil), because the maps of a zero Progress are nil.
 type Progress struct {
 	Now   string          `json:"now,omitempty"` // the lab that the user started last and did not reset
 	Steps map[string]int  `json:"steps"`         // number of finished steps by lab

@@ -10,7 +10,8 @@ import (
 )
 
 // lineTimeout is the time limit of a command line of a lab. If a command on a lab page waits, its
-// own timeout must be shorter.
+// own timeout must be shorter. Otherwise lineTimeout ends the command before the command
+// can report its own timeout.
 const lineTimeout = 2 * time.Minute
 
 // NewShell returns a Shell that runs each command line in a new /bin/sh, for at most lineTimeout.

@@ -92,7 +92,8 @@ func (c Command) Run(ctx context.Context, sh Shell, timeout time.Duration) (prin
 	}
 }
 
-// Differs is the error for a command with another result than the page of the lab shows.
+// Differs is the error that Run returns if the result of a command differs from the page of the
+// lab.
 type Differs struct {
 	Command
 	Saw  string

@@ -175,7 +175,8 @@ type serviceHealth struct {
 }
 
 // serviceHealthHandler serves the health check node port of a Service. It answers 200 while the
-// node has ready endpoints of the Service. Like kube-proxy, the handler answers on every path.
+// node has ready endpoints of the Service, and 503 otherwise. Like kube-proxy, the handler answers
+// on every path.
 func serviceHealthHandler(now func() *view) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		v := now()

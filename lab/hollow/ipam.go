@@ -224,7 +224,7 @@ func (b *book) give(p *corev1.Pod, ranges []string, taken map[netip.Addr]bool) (
 	return ips, nil
 }
 
-// nextFree returns the first free address of ipRange that follows the address previous. After the
+// nextFree returns the first free address of ipRange after the given previous address. After the
 // end of the range, nextFree continues at the beginning. It skips three reserved addresses: the
 // first for the network, the second for the bridge, and the last for broadcasts.
 func nextFree(ipRange netip.Prefix, previous netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {

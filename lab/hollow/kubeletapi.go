@@ -37,8 +37,8 @@ func kubeletHandler(now func() *view) http.Handler {
 	return mux
 }
 
-// A hollow node refuses the requests exec, attach, run and portForward with an error. For each
-// request, intoVerb contains the words that name the request in this error.
+// intoVerb contains the words for the kubelet's requests in error messages. For example, a hollow
+// node answers an exec request with the error "you cannot execute a command".
 var intoVerb = map[string]string{
 	"exec": "execute a command", "attach": "attach to a container", "run": "run a command", "portForward": "forward a port",
 }

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// fakeKey is an annotation and a label. The annotation marks a hollow Node
-	// permanently. A Node has the label while its machine is on, and the label
-	// selects the Node for kwok.
+	// fakeKey is the key of an annotation and of a label. Each hollow Node always has the
+	// annotation. The Node has the label only while its machine is on. Kwok manages only Nodes
+	// with the label.
 	fakeKey   = "kwok.x-k8s.io/node"
 	fakeValue = "fake"
 
@@ -117,7 +117,7 @@ func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
 
 // derive returns a UUID (RFC 9562, version 8). The UUID is a hash of the three
-// arguments. The hash includes the time of creation, because instances of two
+// arguments. It includes the instance's creation time, because instances of two
 // clouds may have equal IDs.
 func derive(purpose string, i cloudsim.Instance, more string) string {
 	data := fmt.Appendf(nil, "%s %s %d %s", purpose, i.ProviderID, i.CreatedAt.UnixNano(), more)
@@ -147,9 +147,9 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// statusPatch returns a strategic merge patch that replaces the status of current by the status of
-// desired. The patch contains the uid of current. So the API server refuses the patch if a new Node
-// with the same name has replaced current.
+// statusPatch returns a strategic merge patch that changes a Node's status from the current to the
+// desired status. The patch contains the uid of the current Node. So the API server refuses the
+// patch if a new Node with the same name has replaced the current Node.
 func statusPatch(current, desired *corev1.Node) ([]byte, error) {
 	was, err := json.Marshal(corev1.Node{Status: current.Status})
 	if err != nil {

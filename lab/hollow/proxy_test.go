@@ -397,8 +397,8 @@ func TestUDP(t *testing.T) {
 		return err
 	})
 	// A node ignores datagrams that look like answers, so two nodes never answer each other. The
-	// test of this rule uses a new connection, because late answers to earlier datagrams can arrive
-	// on the old connection.
+	// old connection can still receive late answers to earlier datagrams. The test therefore counts
+	// the answers on a new connection.
 	conn, err = net.Dial("udp", conn.RemoteAddr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -27,8 +27,8 @@ type endpoint struct {
 	nodeHints   []string
 }
 
-// service describes one port of a Service. A table (see below) contains a service only if the port
-// has a node port for TCP or UDP.
+// service describes one port of a Service. A table (see below) contains only the ports that have a
+// node port and the protocol TCP or UDP.
 type service struct {
 	types.NamespacedName
 	portName  string
@@ -207,9 +207,10 @@ func usableEndpoints(all []endpoint) []endpoint {
 
 // endpointsFrom returns the endpoints for connections to the node port on the given node. If no
 // endpoint is usable, it returns no endpoints. With externalTrafficPolicy Local, it returns only
-// endpoints on this node. Otherwise it uses hints for nodes (KEP-3015). If the hints for nodes do
-// not apply, the method uses hints for zones (KEP-2433). Hints apply only if all ready endpoints
-// have hints and at least one hint names this node or zone.
+// endpoints on this node. With the policy Cluster, it uses hints for nodes (KEP-3015). If the hints
+// for nodes do not apply, the method uses hints for zones (KEP-2433). If these hints do not apply
+// either, it returns all usable endpoints. Hints apply only if all ready endpoints have hints and
+// at least one hint names this node or zone. Hints never apply to terminating endpoints.
 func (s *service) endpointsFrom(node, zone string) []endpoint {
 	if s.local {
 		return s.byNode[node]

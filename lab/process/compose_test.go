@@ -44,8 +44,8 @@ var aboutPlaces = []string{
 }
 
 // Docker compose and `allinone up` start a component with equal flags, except for the flags in
-// aboutPlaces. In docker compose, the control plane and the cloud have one set of flags for hollow
-// and real nodes: the flags that real nodes need.
+// aboutPlaces. For hollow nodes, docker-compose.yaml gives the control plane and the cloud the
+// same flags as for real nodes. So the lab of this test has real nodes.
 func TestComposeStartsTheComponentsOfALab(t *testing.T) {
 	networks := lab.RealNetworks(lab.FirstVPC)
 	networks.Pods = lab.PodRange

@@ -81,8 +81,8 @@ type Config struct {
 	// restart of a component. The lab makes only one call at a time. Progress may be nil.
 	Progress func(line string)
 	// OnReady gets one report when the components are ready and the nodes are Ready. If nodes are
-	// still not Ready after Timeout, OnReady gets the report then. Without a CCM of the lab or
-	// without nodes of the lab, OnReady does not wait for nodes. OnReady may be nil.
+	// still not Ready after Timeout, the lab calls OnReady without a further wait. If the lab makes
+	// no nodes or runs no CCM, it does not wait for nodes. OnReady may be nil.
 	OnReady func(Report)
 }
 

@@ -17,8 +17,8 @@ type LogFile struct {
 }
 
 // Logs returns the logs that exist in the data dir: first the logs of components, then the logs of
-// each machine. The caller must check the files, because a program on a machine can replace the
-// machine's log by a link or by another kind of file.
+// each machine. A program on a machine can replace the machine's log by a link or a pipe. So the
+// caller must read only regular files, and must follow no link out of the log's folder.
 func (d Dir) Logs() ([]LogFile, error) {
 	var all []LogFile
 	for _, pattern := range []string{"logs/*.log", "real/machines/*/console.log", "real/machines/*/disk/log/*.log"} {

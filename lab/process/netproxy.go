@@ -25,8 +25,8 @@ import (
 // unix(7).
 const maxSocketPath = 107
 
-// socket returns the path of a Unix socket. The path is in the data dir, or in socketDir if the
-// path in the data dir is too long for a socket.
+// socket returns the path of a Unix socket in the data dir. If this path is too long for a socket,
+// it returns a path in socketDir instead.
 func (d Dir) socket(name string) string {
 	path := d.path(name)
 	if len(path) <= maxSocketPath {

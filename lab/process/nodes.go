@@ -88,7 +88,7 @@ func (r NodesReport) String() string {
 // awaitNodes waits until every instance that should run has a node that is Ready and
 // initialized, and that accepts pods. When all nodes are in this state, the scheduler
 // spreads new pods over all nodes. awaitNodes returns the last report when all nodes are
-// ready or when ctx ends. It pauses at least minPause between two reads.
+// ready or when ctx ends. Between two calls of reportNodes, it pauses at least minPause.
 func (p *plan) awaitNodes(ctx context.Context, minPause time.Duration) (NodesReport, error) {
 	k, err := p.adminClient()
 	if err != nil {

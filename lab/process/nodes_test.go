@@ -44,8 +44,8 @@ func TestNotServing(t *testing.T) {
 }
 
 // reportNodes counts the instances that should run, and groups them by the reason why their nodes
-// are not Ready. A node counts as not Ready if an earlier run of the lab reported it as Ready, but
-// the present run did not.
+// are not Ready. If only an earlier run of the lab reported a node as Ready, the node counts as
+// not Ready.
 func TestReportNodes(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	ctx, began := t.Context(), time.Now()

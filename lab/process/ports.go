@@ -36,11 +36,16 @@ func (p portsByName) addr(name string) string { return net.JoinHostPort(host, st
 
 func (p portsByName) url(scheme, name string) string { return scheme + "://" + p.addr(name) }
 
-// choosePorts returns consecutive ports that begin at *base. The argument previous contains the
-// ports of the previous start. If *base is 0, choosePorts returns free ports. These are the
-// previous ports if they are free and not the default ports. If base is nil, choosePorts returns
-// previous. If previous is incomplete, it returns the ports with the base of previous, or else the
-// default ports.
+// choosePorts returns the ports for a start of the lab. The parameter previous contains the ports
+// of the previous start, and is empty at the first start. It is incomplete if the previous start
+// was with an older release that had fewer ports. The result depends on base:
+//
+//   - If base is nil and previous is complete, choosePorts returns previous.
+//   - If base is nil and previous is incomplete, choosePorts adds the missing ports to previous.
+//     But if previous is empty or not consecutive (see isFrom), it returns the default ports.
+//   - If *base is 0, choosePorts returns free ports. It returns previous if previous is complete,
+//     does not begin at DefaultPortBase, and contains only free ports.
+//   - For any other *base, choosePorts returns consecutive ports that begin at *base.
 func choosePorts(base *int, previous portsByName) (portsByName, error) {
 	complete := !slices.ContainsFunc(portNames, func(n string) bool { return previous[n] == 0 })
 	switch {
@@ -66,7 +71,8 @@ func portsFrom(base int) portsByName {
 	return p
 }
 
-// isFrom reports whether p contains the base, and each port in p has the number of portsFrom(base).
+// isFrom reports whether base is positive and each port in p has the same number as in
+// portsFrom(base). Ports may be missing in p.
 func (p portsByName) isFrom(base int) bool {
 	for i, n := range portNames {
 		if port, ok := p[n]; ok && port != base+i {

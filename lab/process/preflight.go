@@ -16,7 +16,7 @@ import (
 // upstreamPrograms lists the Kubernetes programs that every lab runs.
 var upstreamPrograms = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 
-// minFiles is the number of files that a process of the lab may need to have open. The API server
+// minFiles is the minimum for the hard limit of open files in a process of the lab. The API server
 // has an open socket for each watch, and the hypervisor has several open sockets for each node.
 const minFiles = 4096
 
@@ -55,7 +55,7 @@ func checkPrograms(c Config) error {
 }
 
 // checkEgress checks that this process can read the egress configuration.
-// kube-apiserver checks its content.
+// kube-apiserver checks the content of the file.
 func checkEgress(c Config) error {
 	if c.EgressConfig == "" {
 		return nil
@@ -67,7 +67,8 @@ func checkEgress(c Config) error {
 	return f.Close()
 }
 
-// checkMachines checks the basic needs of real machines. Doctor checks more.
+// checkMachines checks that a lab with real nodes runs as root, and can use its programs and image
+// archives. Doctor also checks capabilities and kernel features.
 func checkMachines(c Config) error {
 	if c.Nodes != lab.Real {
 		return nil

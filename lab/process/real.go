@@ -116,8 +116,8 @@ func (p *plan) serverIPs() []net.IP {
 }
 
 // podFlags returns the flags for two tasks: the assignment of pod ranges to nodes, and the creation
-// of routes to these ranges. Nodes that the user adds count as hollow nodes. The components for
-// these tasks depend on the nodes and the CCM:
+// of routes to these ranges. Nodes that the user adds count as hollow nodes. The kind of nodes
+// and the CCM determine which components do these tasks:
 //
 //   - Hollow nodes: kube-controller-manager assigns the ranges. There are no routes.
 //   - Real nodes with the lab's CCM: the cloud's network assigns a range to each new instance. The

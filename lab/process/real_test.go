@@ -53,8 +53,8 @@ func (d Dir) listLeftovers(t *testing.T) (leftovers []string) {
 	return leftovers
 }
 
-// Down finds the machines of a lab by their names on the host and stops them, so it does not
-// need to read run.json.
+// Down finds the machines of a lab by their names on the host. So it can also stop them if
+// run.json is damaged.
 func TestDownWithADamagedRecordEndsMachines(t *testing.T) {
 	d := newDir(t)
 	layVPC(t, d)

@@ -288,7 +288,7 @@ var ErrNodesNotReady = errors.New("not all nodes are Ready")
 
 // awaitLateNodes waits until all nodes are Ready, and then reports this progress to the user. If
 // ctx ends before all nodes are Ready, it returns ErrNodesNotReady with the newest report. The
-// method announce has made the first report, which is in the argument report.
+// argument report is the earlier report from the method announce.
 func (p *plan) awaitLateNodes(ctx context.Context, report NodesReport, say func(string, ...any)) error {
 	nodes, err := p.awaitNodes(ctx, 2*time.Second)
 	if err != nil {

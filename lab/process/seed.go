@@ -17,9 +17,10 @@ func (p *plan) cloudClient() *client.Client {
 // tokenFile returns the path of the file with a component's own token.
 func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
 
-// seedCloud creates the objects that the lab needs in its cloud. If an earlier start of the lab has
-// created these objects, a failure does not stop the lab: seedCloud shows the error to the user and
-// returns nil. If a fault causes the error, the user can then delete the fault.
+// seedCloud creates the objects that the lab needs in its cloud. If an error occurs and no earlier
+// start of the lab has created these objects, it returns the error. If an earlier start has created
+// them, it only shows the error to the user, and the lab starts. So the user can delete a fault
+// that causes the error.
 func (p *plan) seedCloud(ctx context.Context) error {
 	m, err := p.dir.memory()
 	if err != nil {

@@ -54,8 +54,8 @@ func OpenLog(d Dir) (*os.File, error) {
 	return d.openLog(labLog)
 }
 
-// openLog opens a component's log for appending. It first renames a log larger
-// than maxLog to NAME.log.old, and so replaces an older NAME.log.old.
+// openLog opens a component's log for appending. If the log is larger than maxLog, openLog first
+// renames it to NAME.log.old. An older NAME.log.old is lost.
 func (d Dir) openLog(name string) (*os.File, error) {
 	path := d.LogFile(name)
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {

@@ -65,12 +65,12 @@ func identify(pid int) process {
 	if err != nil {
 		return process{}
 	}
-	// The second field is the command in parentheses and may hold any characters.
-	// Field 3 is the state and field 22 the start time: proc(5).
+	// The second field is the command in parentheses and may hold any characters. So the slice
+	// fields begins after it: fields[0] is field 3 of proc(5), the state. fields[17] is the number
+	// of threads, and fields[19] is the start time.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	// A zombie counts as ended if it has no other threads. Other threads would keep the files and
-	// ports of the process open. Field 20 is the number of threads: fields[17], because fields[0]
-	// is field 3.
+	// A zombie counts as ended if it has no other threads. Otherwise it counts as running, because
+	// the other threads keep the files and ports of the process open.
 	if len(fields) < 20 || fields[0] == "Z" && (fields[17] == "0" || fields[17] == "1") {
 		return process{}
 	}

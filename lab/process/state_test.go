@@ -113,7 +113,7 @@ func TestErrorNamesDamagedFile(t *testing.T) {
 }
 
 // If no lab runs, a damaged run.json does not prevent a start, a Down or a Reset. If a lab runs,
-// Down returns an error, because it cannot find the lab's process.
+// Down returns an error, because it cannot read the pid of the lab's process from run.json.
 func TestDownAndResetWithDamagedRecord(t *testing.T) {
 	dir := newDir(t)
 	damage := func() {

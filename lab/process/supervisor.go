@@ -63,8 +63,8 @@ func newUnits(table []component) ([]*unit, error) {
 	return units, nil
 }
 
-// runUnits starts the units and returns when all have stopped. It returns nil if ctx ended
-// the run, or else the errors of the units that cannot run.
+// runUnits starts the units and returns when all have stopped. If ctx ended the run, it returns
+// nil. Otherwise it returns the errors of the units that cannot run.
 func (s *supervisor) runUnits(ctx context.Context, units []*unit) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -170,8 +170,8 @@ func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// settle waits until a unit that just started is ready. Then it calls u.then, and starts the units
-// that wait for this unit.
+// settle waits until a unit that just started is ready. Then it calls the function u.then, and lets
+// the units start that wait for this unit.
 func (s *supervisor) settle(ctx context.Context, u *unit, pid int, began time.Time) error {
 	if !u.component.ready.Await(ctx) {
 		return nil // the unit exits or the lab stops; runOnce handles both

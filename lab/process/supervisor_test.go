@@ -360,8 +360,8 @@ func startSupervisor(t *testing.T) (Dir, *exec.Cmd, record) {
 	return dir, cmd, rec
 }
 
-// All programs end when a signal kills their supervisor. A second Ctrl-C works
-// like SIGKILL: the supervisor ends at once and cannot clean up.
+// All programs end when SIGKILL ends their supervisor. A second Ctrl-C has the same effect as
+// SIGKILL: the supervisor ends at once and cannot clean up.
 func TestNothingOutlivesTheSupervisor(t *testing.T) {
 	dir, cmd, rec := startSupervisor(t)
 	if err := cmd.Process.Kill(); err != nil {

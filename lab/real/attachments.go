@@ -55,8 +55,8 @@ func (a *attachments) wantedDisks(id cloudsim.InstanceID) (wanted map[cloudsim.D
 	return wanted, a.listed
 }
 
-// awaits reports whether the cloud needs this report to complete an attachment or detachment. In
-// this case, the hypervisor sends the report even if the last report had the same content. For
+// awaits returns true if the cloud needs this report to complete an attachment or detachment. The
+// hypervisor must then send the report, even if the last report had the same content. For
 // example, the cloud needs the report once more after it has loaded a saved state.
 func (a *attachments) awaits(id cloudsim.InstanceID, report cloudsim.ReportDevices) bool {
 	a.mu.Lock()
@@ -70,8 +70,8 @@ func (a *attachments) awaits(id cloudsim.InstanceID, report cloudsim.ReportDevic
 	return false
 }
 
-// isAttached returns true if a disk is attached to an instance, unless the cloud is detaching the
-// disk.
+// isAttached reports whether a disk is attached to an instance. If the cloud is detaching the disk,
+// it returns false.
 func isAttached(d cloudsim.Disk, id cloudsim.InstanceID) bool {
 	a, ok := d.Attachment(id)
 	return ok && a.State != cloudsim.AttachmentDetaching

@@ -21,7 +21,7 @@ type bridge struct {
 }
 
 // hostBridge returns the bridge of the VPC n in this process's network namespace. The setting
-// n.BridgeOnHost must be true. The router can create the bridge after this call.
+// n.BridgeOnHost must be true. The bridge need not exist yet: the router can create it later.
 func hostBridge(n Network) (*bridge, error) {
 	link, err := netlink.NewHandle()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 type Config struct {
 	// Cloud is the client for one project. The hypervisor runs machines for the instances of this
 	// project. The client's token must permit reads of instances, instance types, zones, disks and
-	// events. It must also permit reports about the devices of machines, and, if Router is set,
-	// reads of routes.
+	// events, and reports about the devices of machines. If Router is set, the token must also
+	// permit reads of routes.
 	Cloud *client.Client
 	// Zones selects instances by their zone: the hypervisor runs machines only for the instances in
 	// these zones. If Zones is empty, it runs machines for the instances of all zones. Other
@@ -76,7 +76,8 @@ type Registry struct {
 	// Aliases lists further host names of the registry. If an image name begins with an alias,
 	// machines pull the image from this registry.
 	Aliases []string
-	// CA is the path of the registry's certificate authority on the host.
+	// CA is the path of a file on the host. The file contains the certificate of the registry's
+	// certificate authority.
 	CA string
 	// Kubelet maps file names to contents. The kubelet and the kubelet's image
 	// credential provider need these files. On a machine, these files are in

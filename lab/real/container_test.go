@@ -17,10 +17,10 @@ import (
 // inContainer is the environment variable that marks the test's process in the container.
 const inContainer = "REAL_TEST_IN_CONTAINER"
 
-// TestOpenContainer starts the test program again in a container. The container's processes are in
-// a cgroup that the container sees as the root cgroup, with a read-only mount. After OpenContainer,
-// the test creates a machine's cgroups below the root cgroup. The root cgroup must enable its
-// controllers for the machine's cgroups.
+// TestOpenContainer starts the test program again in a container. The container sees the cgroup of
+// its processes as the root cgroup. The cgroup file system is mounted read-only. After
+// OpenContainer, the test creates a machine's cgroups below the root cgroup. The root cgroup must
+// enable its controllers for the machine's cgroups.
 func TestOpenContainer(t *testing.T) {
 	if os.Getenv(inContainer) != "" {
 		insideContainer(t)

@@ -32,7 +32,8 @@ type Disks struct {
 }
 
 // machineDevices manages the folder /dev of one machine, and the block devices of the machine's
-// disks. It has its own goroutine, so it also updates the devices while the machine shuts down.
+// disks. Its own goroutine updates the devices, so the updates continue while the machine shuts
+// down.
 //
 // The folder /dev is in memory, and is mounted in the machine's folder on the host. A disk is a
 // loop device of the host. The machine has device nodes only for its own disks and for usual
@@ -131,9 +132,9 @@ func (d *machineDevices) failures() error {
 }
 
 // report sends the cloud a list of the machine's disks. If the last report contained the same list,
-// and the cloud does not wait for this list, report sends nothing. While the machine is off, the
-// list contains all attached disks as ready, because the machine gets the devices of these disks at
-// its next start.
+// report sends the list only if the cloud needs it to complete an attachment or detachment. While
+// the machine is off, the list marks all attached disks as ready, because the machine gets their
+// devices at its next start.
 func (d *machineDevices) report(ctx context.Context) error {
 	now, known := d.state()
 	if !known || d.reported != nil && slices.Equal(d.reported.Devices, now.Devices) && !d.attached.awaits(d.id, now) {
@@ -151,8 +152,8 @@ func (d *machineDevices) report(ctx context.Context) error {
 	return nil
 }
 
-// state returns the present report. It returns false until the hypervisor has listed the cloud's
-// disks.
+// state returns a report of the machine's current disks. Until the hypervisor has listed the
+// cloud's disks, known is false.
 func (d *machineDevices) state() (now cloudsim.ReportDevices, known bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,8 +179,8 @@ func (d *machineDevices) state() (now cloudsim.ReportDevices, known bool) {
 	return now, known
 }
 
-// truncate returns the first n bytes of s. If the last of these bytes is within a character, the
-// function omits this character.
+// truncate returns the first n bytes of s. If these bytes end inside a character, truncate omits
+// the incomplete character.
 func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -222,8 +223,9 @@ func (d *machineDevices) add(ctx context.Context, disk cloudsim.Disk) error {
 	}
 	have := device{readOnly: isReadOnly(disk, d.id)}
 	if have.readOnly && len(disk.Attachments) == 1 {
-		// A copy of a disk in use contains a file system with an unfinished journal. The hypervisor
-		// replays the journal, because the machine cannot write to a read-only device.
+		// If a disk was copied while it was in use, the copy's file system can have an unfinished
+		// journal. The machine cannot replay the journal on a read-only device, so the hypervisor
+		// replays it.
 		if err := filesystem.ReplayUnfinished(ctx, path); err != nil {
 			d.log.Warn("journal of a read-only disk not replayed", "disk", disk.ID, "err", err)
 		}
@@ -246,8 +248,9 @@ func (d *machineDevices) file(id cloudsim.DiskID) string {
 }
 
 // openDevice opens the loop device with the given number. It returns nil if the device does not
-// belong to the machine with the ID node, or if the backing file is not the file at path. Examples
-// are a fenced device, and a number that the kernel has given to another program.
+// belong to the machine with the ID node, or if the backing file is not the file at path. For
+// example, openDevice returns nil for a fenced device. It also returns nil if the kernel has given
+// the number to another program's device.
 func openDevice(node, path string, number int) (*loop.Loop, error) {
 	l, err := loop.Find(node, path, loop.Path(number))
 	if err != nil || l == nil || l.Number == number {
@@ -265,10 +268,10 @@ func resize(l *loop.Loop, size int64) error {
 	return errors.Join(err, l.Close())
 }
 
-// fenceOthers fences the devices of a disk on machines to which the disk is no longer attached.
-// It also fences an old device of the disk on this machine. Reads and writes of a fenced device
-// fail. A machine still has the device of a detached disk if a user detached the disk by force
-// while the machine used the disk.
+// fenceOthers fences the devices of a disk on machines to which the disk is no longer attached. It
+// also fences an old device of the disk on this machine. Reads and writes of a fenced device fail.
+// If a user detaches a disk by force while a machine uses the disk, the machine still has the
+// disk's device.
 func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	all, err := loop.List()
 	if err != nil {
@@ -408,8 +411,9 @@ func (d *machineDevices) powerOn(ctx context.Context) error {
 }
 
 // powerOff removes all devices and /dev of a machine. The caller must wait until the machine has
-// ended. The method unmounts /dev without first removing the device nodes and links in it. Root on
-// the machine could prevent this removal with a folder in place of a link.
+// ended. The method unmounts /dev without first removing the device nodes and links in it, because
+// root on the machine could prevent this removal. For example, root can put a folder in place of a
+// link.
 func (d *machineDevices) powerOff(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -301,11 +301,11 @@ func TestBusySecondDevice(t *testing.T) {
 	}
 }
 
-// TestFencedByAnotherMachine attaches a disk to another machine before the hypervisor updates the
-// old machine. The hypervisor then fences the old machine's device, and the kernel can give the
-// number of this device to the new machine's device. The test proves that the update of the old
-// machine does not fence the new machine's device. It also proves that a machine with a fenced
-// device gets a working device when the disk is attached to the machine again.
+// TestFencedByAnotherMachine moves a disk from an old machine to a new machine. The hypervisor
+// updates the new machine first, and this update fences the old machine's device. The kernel can
+// then give the number of the old device to the new machine's device. The test proves that the
+// update of the old machine does not fence the new machine's device. It also proves that a machine
+// with a fenced device gets a working device when the disk is attached to the machine again.
 func TestFencedByAnotherMachine(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))
@@ -332,9 +332,9 @@ func TestFencedByAnotherMachine(t *testing.T) {
 	mustWrite(two)
 }
 
-// otherWithNumber makes a loop device that stands for the device of another program. The device has
-// the given number, unless a program outside of the test has taken this number. The returned
-// function fails the test if the hypervisor has fenced the device.
+// otherWithNumber makes a loop device with the given number. The device stands for the device of
+// another program. The function check fails the test if the hypervisor has fenced the device. If a
+// program outside of the test has taken the number, check does nothing.
 func otherWithNumber(t *testing.T, number int) (check func()) {
 	t.Helper()
 	for range 8 { // the kernel chooses the lowest free number

@@ -28,7 +28,7 @@
 //	  spares/          numbers of the second loop devices of disks
 //	  etc/             files that the machine reads at boot
 //	  boot.json        the boot settings: see package boot
-//	  booted           the cloud operation that started the machine
+//	  booted           ID of the cloud operation that started the machine
 //	  console.log      output of the first process
 //
 // On the host, the package creates a cgroup named Config.Name in each cgroup hierarchy. This cgroup
@@ -41,11 +41,12 @@
 //
 // # Zones
 //
-// A hypervisor serves all zones or the zones in Config.Zones. With Config.Zones, several
-// hypervisors may share a network namespace, each with its own folder and name. They all use
-// the bridge and the routes that a router process creates with Route. The bridge is in the
-// shared network namespace, so the machines' cables (veth pairs) stay in the bridge when the
-// router ends. The kernel deletes a cable when the cable's machine ends.
+// If Config.Zones is empty, a hypervisor serves all zones. Otherwise it serves only the zones in
+// Config.Zones. Hypervisors of different zones can share a network namespace, but each hypervisor
+// needs its own folder and name. These hypervisors use the bridge and the routes that a router
+// process creates with Route. The bridge is in the shared network namespace, so the machines'
+// cables (veth pairs) stay in the bridge when the router ends. The kernel deletes a cable when the
+// cable's machine ends.
 //
 // # End of a machine
 //

@@ -190,8 +190,9 @@ func checkInternet() Finding {
 	return f
 }
 
-// dropsForwarded reports whether iptables drops forwarded packets by default and has no chain in
-// which the lab can accept its packets.
+// dropsForwarded reports whether iptables drops the packets that the host forwards for the lab. It
+// returns false if the chain DOCKER-USER exists, because the lab can accept its packets in this
+// chain.
 func dropsForwarded() bool {
 	policy, err := runFilter("", "iptables", "-w", "-S", "FORWARD")
 	if err != nil || !strings.HasPrefix(policy, "-P FORWARD DROP") {

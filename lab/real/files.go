@@ -140,7 +140,8 @@ var diskDirs = map[string]string{
 }
 
 // prepare creates the missing folders of a machine. If the machine has no disk yet, prepare also
-// creates the disk, with the images in the folder images.
+// creates the disk with a copy of the image store. The parameter images is the folder of the image
+// store.
 func (f folder) prepare(images string) error {
 	for dir := range diskDirs {
 		if dir == "disk/containerd" {
@@ -192,8 +193,8 @@ func resolvConf(nameServer netip.Addr) string {
 }
 
 // registry writes the settings for pulls from the cloud's registry. For the container runtime, it
-// writes the certificate authority of the registry, and the address of the registry for each of the
-// registry's host names. For the kubelet, it writes the files of the credential provider.
+// writes the registry's CA certificate. It also writes a file with the registry's address for each
+// host name of the registry. For the kubelet, it writes the files of the credential provider.
 func (f folder) registry(r Registry) error {
 	ca, err := os.ReadFile(r.CA)
 	if err != nil {
@@ -217,9 +218,10 @@ func machineID(i cloudsim.Instance) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// tunableValues returns the values that the kubelet requires for some kernel settings. A host has
-// each of these settings only once. On a machine, a file with the required value is mounted over
-// each setting in /proc/sys, so the settings of the host do not change.
+// tunableValues returns the values that the kubelet requires for some kernel settings. The host and
+// all machines share one kernel, which has only one value of each setting. On a machine, a file
+// with the required value is mounted over each setting in /proc/sys, so the settings of the host do
+// not change.
 func tunableValues() map[string]string {
 	return map[string]string{
 		"/proc/sys/vm/overcommit_memory":      "1",

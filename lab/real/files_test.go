@@ -142,7 +142,7 @@ func inTime(t *testing.T, fn func() error) error {
 }
 
 // If an image name contains an alias of the registry, the machine pulls the image from the
-// registry. The machine also has the additional credential providers.
+// registry. The machine also has the credential providers in Programs.Plugins.
 func TestAliasesOfTheRegistry(t *testing.T) {
 	f := folder(t.TempDir())
 	ca := filepath.Join(t.TempDir(), "ca")

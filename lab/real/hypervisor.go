@@ -65,10 +65,10 @@ func (k *machineInput) latest() (cloudsim.Instance, bool) {
 // unavailable at the start of Run or later.
 //
 // If a user kills the hypervisor's process, the machines continue to run. If the process runs in a
-// container and the container ends, the machines end too. Run can fail before it has taken over the
-// machines of an earlier run. Run then ends these machines only if ctx has ended. The next
-// hypervisor takes over the machines that still run. If no other hypervisor starts, the caller can
-// end the machines with Clean.
+// container and the container ends, the machines end too. If Run fails before it has taken over the
+// machines of an earlier run, it ends these machines only if ctx has ended. Otherwise the machines
+// continue to run. The next hypervisor takes over the machines that still run. If no other
+// hypervisor starts, the caller can end the machines with Clean.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (h *hypervisor) openHandles(ctx context.Context) (err error) {
 }
 
 // prepare creates the folders of a machine. If the machine has no disk yet, prepare also creates a
-// disk with all images of the store.
+// disk with a copy of the image store.
 func (h *hypervisor) prepare(ctx context.Context, f folder) error {
 	h.stored.Lock()
 	defer h.stored.Unlock()
@@ -328,9 +328,9 @@ func (m *machine) handleCrash(ctx context.Context) {
 	}
 }
 
-// stopMachine switches a machine off because the hypervisor ends. If this process also runs the
-// router, the whole cluster ends. Otherwise other hypervisors run machines of the same cluster, and
-// the cluster continues to run. In this case, stopMachine also sets the machine's Node to NotReady.
+// stopMachine switches a machine off at the end of the hypervisor. If this process also runs the
+// router, the whole cluster ends. Otherwise the cluster continues with the machines of other
+// hypervisors, so stopMachine also sets the machine's Node to NotReady.
 func (h *hypervisor) stopMachine(ctx context.Context, m *machine, k *machineInput) error {
 	i, _ := k.latest()
 	if h.cfg.Router != nil || i.Name == "" {

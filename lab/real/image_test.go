@@ -66,8 +66,8 @@ func TestImageArchive(t *testing.T) {
 	}
 }
 
-// An image with tools has a link for each tool. It has no entry point, so that a container's
-// arguments are a command.
+// An image with tools has a link for each tool. The image has no entry point, so a container runs
+// its arguments as a command.
 func TestToolsImage(t *testing.T) {
 	dir := t.TempDir()
 	m := image{ref: "example.org/tools:1", program: filepath.Join(dir, "program"), at: "bin/program", tools: filepath.Join(dir, "tools"), args: []string{"sh"}}
@@ -178,10 +178,10 @@ func TestClone(t *testing.T) {
 }
 
 // TestCloneOfImages proves that cloneStore copies the files of an image without changes. Folders
-// keep their owners, because a container may run as another user. They also keep their attributes,
-// because a folder with the attribute trusted.overlay.opaque hides files of lower layers. The image
-// also contains files with the ending .db, which cloneStore must not treat as databases of
-// containerd.
+// keep their owners. Otherwise, a container that does not run as root cannot write to its folders.
+// Folders also keep their attributes, because a folder with the attribute trusted.overlay.opaque
+// hides files of lower layers. The image also contains files with the ending .db, which cloneStore
+// must not treat as databases of containerd.
 func TestCloneOfImages(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

@@ -32,7 +32,8 @@ type Internet struct {
 	Isolated bool
 }
 
-// FindInternet returns an Internet that allows IPv4 or IPv6 if the host has a default route for it.
+// FindInternet returns an Internet that allows each protocol (IPv4, IPv6) for which the host has a
+// default route.
 func FindInternet() (Internet, error) {
 	v4, err4 := defaultLinks(netlink.FAMILY_V4)
 	v6, err6 := defaultLinks(netlink.FAMILY_V6)
@@ -389,7 +390,7 @@ func passDocker(link string) error {
 	})
 }
 
-// leaveDocker removes the rules of passDocker.
+// leaveDocker removes the rules that passDocker added.
 func leaveDocker(link string) error {
 	return eachDockerRule(link, func(program string, rule []string) error {
 		if _, err := runFilter("", program, slices.Concat([]string{"-w", "-C"}, rule)...); err != nil {

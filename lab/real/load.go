@@ -113,7 +113,7 @@ type runningMachine struct {
 
 // runningMachines returns the running machines, sorted by node, and the names of the machines that
 // are off. If m.Nodes is not empty, it returns only the machines of these nodes. In this case, it
-// returns an error if one of these machines does not run.
+// returns an error if one of these nodes has no running machine.
 func (m Images) runningMachines() (running []runningMachine, off []string, err error) {
 	all, err := listHierarchies()
 	if err != nil {
@@ -158,9 +158,8 @@ func (m Images) runningMachines() (running []runningMachine, off []string, err e
 // images. If r is not nil, Load reads the archive from r. If r is nil, it reads the archive or OCI
 // layout directory at path. If the archive contains only one image, and this image has no name,
 // Load gives this image the name imageName. Load returns the names of the images. If m.Nodes is
-// empty, the result off contains the names of the nodes without a running machine. The existing
-// machines of these nodes do not get the images. If m.Nodes contains a node without a running
-// machine, Load returns an error.
+// empty, the result off lists the nodes with a machine that is off. These machines do not get the
+// images. If m.Nodes contains a node without a running machine, Load returns an error.
 func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName string) (names, off []string, err error) {
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err
@@ -220,7 +219,7 @@ func (m Images) loadedPath(name string) string {
 }
 
 // checkFreeSpace returns an error if the disk has less than neededBytes of free space. The
-// parameter object describes the data that needs the space. The error begins with this description.
+// error begins with the parameter object, for example "the archive".
 func (m Images) checkFreeSpace(object string, neededBytes int64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(m.Dir, &fs); err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/boot"
 )
 
-// machine holds the state of one instance's machine. Only the goroutine that manages the machine
-// uses this state, except for the field devices.
+// machine holds the state of one instance's machine. A separate goroutine updates m.devices. Only
+// the goroutine that manages the machine uses the other fields.
 type machine struct {
 	h       *hypervisor
 	id      cloudsim.InstanceID
@@ -287,9 +287,9 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	return err
 }
 
-// shutDown sends SIGTERM to the first process and waits until this process ends. It waits for at
-// most 2 * shutdownGrace, because the first process itself waits up to shutdownGrace. Then it calls
-// powerOff.
+// shutDown sends SIGTERM to the first process and waits until this process ends. The first
+// process waits up to shutdownGrace for the machine's other processes. So shutDown waits for at
+// most 2 * shutdownGrace. Then it calls powerOff.
 func (m *machine) shutDown(ctx context.Context) error {
 	if !m.isOn() {
 		return m.powerOff(ctx)

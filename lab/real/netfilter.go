@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// bridgeSettings is the folder that exists while the kernel module br_netfilter is loaded.
+// bridgeSettings is a folder that exists only while the kernel module br_netfilter is loaded.
 // loadNetfilter is the command that loads this module.
 const (
 	bridgeSettings = "/proc/sys/net/bridge"

@@ -35,8 +35,8 @@ func (t *table) change(fn func()) {
 	t.news.notify()
 }
 
-// put stores a version of a route, and ignores a version that is older than the stored version. If
-// deleted is true, put removes the route instead.
+// put stores a version of a route. If deleted is true, put removes the route instead. put ignores
+// a version that is older than the stored version.
 func (t *table) put(r cloudsim.Route, deleted bool) {
 	t.change(func() {
 		if stored, ok := t.routes[r.ID]; ok && r.Revision < stored.Revision {
@@ -61,8 +61,8 @@ func (t *table) fill(instances []cloudsim.Instance, routes []cloudsim.Route) {
 	})
 }
 
-// putInstance stores a version of an instance, and ignores a version that is older than the stored
-// version. If deleted is true, putInstance removes the instance instead.
+// putInstance stores a version of an instance. If deleted is true, putInstance removes the instance
+// instead. putInstance ignores a version that is older than the stored version.
 func (t *table) putInstance(i cloudsim.Instance, deleted bool) {
 	t.change(func() {
 		if stored, ok := t.instances[i.ID]; ok && i.Revision < stored.Revision {

@@ -22,8 +22,8 @@ type Services struct {
 	// Metadata is the data source of the metadata service. The source's credentials must allow
 	// reads for all instances.
 	Metadata metadata.Cloud
-	// Endpoints maps ports of the host's address in the VPC to target addresses. So machines
-	// can reach services on the host.
+	// Endpoints maps a port to the address of a service on the host. Machines reach the service
+	// at this port of the host's address in the VPC.
 	Endpoints map[int]string
 }
 
@@ -205,10 +205,10 @@ type absence struct {
 	reported bool
 }
 
-// update returns the changes since the previous call. The result missing contains the running
-// instances that have had no machine for missingAfter. The result recovered contains the instances
-// of earlier results that have a machine again. The argument links contains the names of all links
-// in the namespace of the VPC's bridge. The link of a machine has the instance's ID as its name.
+// update returns the changes since the previous call. If a running instance has had no machine for
+// missingAfter, the list missing contains the instance once. If this instance has a machine again,
+// the list recovered contains it once. The argument links contains the names of all links in the
+// namespace of the VPC's bridge. The link of a machine has the instance's ID as its name.
 func (m missingMachines) update(now time.Time, running []cloudsim.Instance, links map[string]bool) (missing, recovered []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {

@@ -21,9 +21,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// If a running instance has no machine, missingMachines.update reports the instance one time, after
-// the time that a machine may take to boot. It reports the instance a second time when the instance
-// has a machine again.
+// If a running instance has had no machine for missingAfter, missingMachines.update reports the
+// instance once. If the instance has a machine again, update reports the instance a second time.
 func TestMissingMachinesAreReported(t *testing.T) {
 	began := time.Now()
 	running := []cloudsim.Instance{{ID: "i-000001"}, {ID: "i-000002"}}
@@ -52,8 +51,8 @@ func TestMissingMachinesAreReported(t *testing.T) {
 	}
 }
 
-// Two hypervisors share a bridge. The end of one machine and a restart of the router
-// affect no other machine.
+// Two hypervisors share a bridge. If a machine or the router ends, the other machines stay
+// reachable. The next router restores the routes to pods.
 func TestBridgeOnHost(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

@@ -205,8 +205,8 @@ func (s imageStore) importAll(ctx context.Context, client ctr) error {
 	return nil
 }
 
-// importArchive imports the images of an archive. It checks the archive first, unless the archive
-// is in s.loaded, because Images.Load has already checked the archives in s.loaded.
+// importArchive imports the images of an archive. If the archive is not in s.loaded, importArchive
+// checks the archive first. Images.Load has already checked the archives in s.loaded.
 func (s imageStore) importArchive(ctx context.Context, client ctr, path string) (err error) {
 	if filepath.Dir(path) == s.loaded {
 		return client.importFile(ctx, path)
@@ -331,8 +331,8 @@ func isDatabase(rel string) bool {
 }
 
 // cloneFolder creates an empty folder with the owner, the mode and the attributes of the folder
-// src. The folders of an image must keep their owners. With the attribute trusted.overlay.opaque, a
-// folder hides the files of lower layers.
+// src. The folders of an image must keep their owners. They must also keep the attribute
+// trusted.overlay.opaque. A folder with this attribute hides the files of lower layers.
 func cloneFolder(src, dst string) error {
 	var s unix.Stat_t
 	if err := unix.Lstat(src, &s); err != nil {

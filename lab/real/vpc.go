@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/hostnet"
 )
 
-// Network holds the addresses of a lab's machines. Hosts and networks to which this host has a
-// route must not use these addresses.
+// Network holds the addresses of a lab's machines. VPC and Pods must not overlap a network
+// to which this host already has a route. Free checks this.
 type Network struct {
 	// VPC contains the addresses of the router, the host, all instances and all load balancers.
 	VPC netip.Prefix
@@ -229,8 +229,8 @@ func (v *vpc) hostRoutes(host *netlink.Handle) error {
 	return nil
 }
 
-// routerRoutes adds a route for the range of all pods. It rejects packets to a pod address for
-// which no more specific route exists. So the sender of the packet gets an error at once.
+// routerRoutes adds a route for the range of all pods. If a pod address has no route
+// with a longer prefix, this route rejects the packet. The sender then gets an error at once.
 func (v *vpc) routerRoutes() error {
 	r := netlink.Route{Dst: ipNet(v.Pods), Type: unix.RTN_UNREACHABLE}
 	if err := v.link.RouteReplace(&r); err != nil {
@@ -271,7 +271,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 }
 
 // Lay creates the network in advance, for programs that listen on an address in the VPC before Run
-// starts. The arguments dir and n are the values in the Config of Run.
+// starts. The arguments dir and n must be equal to the fields Dir and Network of Run's Config.
 func Lay(dir string, n Network) error {
 	if err := n.Validate(); err != nil {
 		return err

@@ -73,7 +73,7 @@ func New(name string, layer []byte, config Config) (Image, error) {
 // Open returns the images of the archive or OCI layout directory at path. An archive may be
 // compressed with gzip or zstd. Open writes temporary files into the folder work, which must be
 // empty. The method Image.Write reads these files or the layout directory. So the caller must keep
-// both folders until the last call of Image.Write has returned.
+// work and the layout directory until the last call of Image.Write has returned.
 func Open(ctx context.Context, path, work string) ([]Image, error) {
 	info, err := os.Stat(path)
 	if err != nil {

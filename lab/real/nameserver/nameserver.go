@@ -27,8 +27,8 @@ const (
 	idleTimeout    = 8 * time.Second // time limit for the next query of a TCP connection
 )
 
-// Domain is the domain of the host names of load balancers. Load balancers have host names only in
-// the cloud's server for AWS's API (the dialect aws). Each host name contains an IPv4 address. For
+// Domain is the domain of the host names of load balancers. Only the server for AWS's API (the
+// dialect aws) gives host names to load balancers. Each host name contains an IPv4 address. For
 // example, shop-1.127-65-0-1.elb.amazonaws.com and shop-1.elb.127-65-0-1.amazonaws.com have the
 // address 127.65.0.1.
 const Domain = "amazonaws.com."
