@@ -40,16 +40,16 @@ type APIServer struct {
 	programs []program // in the order of their start
 }
 
-// program is a started process. The channel ended is closed after the process has ended.
+// program is a started process. After the end of the process, the channel in the field ended is
+// closed.
 type program struct {
 	*exec.Cmd
 	ended <-chan error
 }
 
 // StartAPIServer starts etcd and kube-apiserver from the folder binDir, and waits until the API
-// server is ready. Instead of these two programs, the folder can contain this project's program
-// kube, which can run as etcd and as kube-apiserver. If the folder contains neither kube nor both
-// other programs, the returned error wraps ErrNoProgram.
+// server is ready. If one of these programs is missing, StartAPIServer starts this project's
+// program kube in its place. If kube is also missing, the returned error wraps ErrNoProgram.
 func StartAPIServer(ctx context.Context, binDir string) (*APIServer, error) {
 	dir, err := os.MkdirTemp("", "cloudconform-")
 	if err != nil {

@@ -16,8 +16,8 @@ var (
 	errExists  = errors.New("the object still exists")
 )
 
-// isPresent returns a condition. This condition fails if the object does not exist, and otherwise
-// calls checkFn.
+// isPresent returns a condition for awaitState and staysInState. If the object does not exist, the
+// condition returns errDeleted. Otherwise it returns the result of checkFn.
 func isPresent[T any](checkFn func(*T) error) func(*T) error {
 	return func(o *T) error {
 		if o == nil {
@@ -117,7 +117,8 @@ func staysInState[T any](ctx context.Context, e *env, key, state string, conditi
 	}
 }
 
-// retryUntilOK calls fn until fn returns nil, but not longer than the time e.timeout.
+// retryUntilOK calls fn repeatedly until fn returns nil. After the time e.timeout, it returns an
+// error that wraps the last error of fn.
 func (e *env) retryUntilOK(ctx context.Context, condition string, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()

@@ -95,9 +95,10 @@ func ReadBaseline(r io.Reader) (map[string]int, error) {
 	return report.Budgets, nil
 }
 
-// Grown returns a text for each call budget that exceeds its baseline by more than 20 percent and
-// by more than 2 calls. Grown also returns a text for each budget of the baseline that the report
-// does not contain. A call budget is not a limit, but the measured number of calls for one action.
+// Grown compares the call budgets of the report with a baseline. A call budget is the measured
+// number of calls for one action, and not a limit. Grown returns a text for each budget that is
+// above its baseline value by more than 20 percent and by more than 2 calls. It also returns a text
+// for each budget of the baseline that the report does not contain.
 func (r Report) Grown(baseline map[string]int) []string {
 	var grown []string
 	for _, name := range slices.Sorted(maps.Keys(baseline)) {

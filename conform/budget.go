@@ -60,8 +60,8 @@ func writesOf(calls map[string]Count) (all []string) {
 	return all
 }
 
-// callsPerSecond is the average number of calls per second that is always permitted. A good CCM
-// makes far fewer calls. The limit is high, because Grown detects smaller regressions.
+// callsPerSecond is an average number of calls per second that every check permits. A good CCM
+// makes far fewer calls. A lower limit is not necessary, because Grown detects smaller regressions.
 const callsPerSecond = 30
 
 // checkBudget counts the calls that the CCM makes while the cluster does not change. Some CCMs have

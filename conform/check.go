@@ -28,12 +28,14 @@ type Check struct {
 	// exclusive is true if no other check may run at the same time, because the check disturbs
 	// all calls or restarts the CCM.
 	exclusive bool
-	// needsRestart is true if the check needs a CCM that this package starts.
+	// needsRestart is true if the check restarts the CCM. If Config.Subject is nil, the run skips
+	// the check.
 	needsRestart bool
 	// limitFactor is the factor for Config.Limit, the time limit of a check. If limitFactor is 0,
 	// the factor is 1.
 	limitFactor int
-	// run returns nil if the CCM passes. If run returns a missingError, the verdict is Skip.
+	// run returns nil if the CCM passes. If run returns a missingError, the verdict is Skip. If the
+	// check was not interrupted, every other error means that the check failed.
 	run func(context.Context, *env) error
 }
 
@@ -117,10 +119,11 @@ type Result struct {
 	Verdict Verdict       `json:"verdict"`
 	Reason  string        `json:"reason,omitempty"`
 	Took    time.Duration `json:"tookNanoseconds"`
-	// Timeline contains the versions of the check's objects, if the check failed.
+	// Timeline contains the versions of the check's objects. It is empty if the check did not fail.
 	Timeline []string `json:"timeline,omitempty"`
-	// Calls contains the calls of the CCM to the cloud during a failed check, if the driver records
-	// calls. It also contains calls that other checks caused at the same time.
+	// Calls contains the calls of the CCM to the cloud during the check. It also contains calls
+	// that other checks caused at the same time. It is empty if the check did not fail, or if the
+	// driver does not record calls.
 	Calls []string `json:"calls,omitempty"`
 	// Log contains the lines of the CCM's log that concern a failed check.
 	Log []string `json:"log,omitempty"`

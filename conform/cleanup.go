@@ -161,8 +161,9 @@ func (c CleanupConfig) cleanCluster(ctx context.Context, kube kubernetes.Interfa
 	return errors.Join(errs...)
 }
 
-// reportDeleted reports an object as deleted if err, the result of its deletion, is nil. If the
-// object did not exist, the method reports nothing and returns nil.
+// reportDeleted passes a deleted object to the function c.Deleted. The parameter err is the result
+// of the deletion. If the object did not exist, reportDeleted reports nothing and returns nil. It
+// returns every other error.
 func (c CleanupConfig) reportDeleted(kind, name string, err error) error {
 	switch {
 	case apierrors.IsNotFound(err), errors.Is(err, ErrNotFound):

@@ -148,8 +148,8 @@ func TestEachBugIsFound(t *testing.T) {
 	running.Wait()
 }
 
-// findBug runs the checks in failingIDs, and one check that does not concern the bug. The checks in
-// failingIDs must fail, and the unconcerned check must pass.
+// findBug runs the checks in failingIDs, which must fail. It also runs one check that does not
+// concern the bug. This check must pass.
 func findBug(t *testing.T, admin *rest.Config, bug fake.Bug, failingIDs []string) {
 	green := "node.unknown"
 	if slices.Contains(failingIDs, green) {

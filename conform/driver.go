@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// Driver gives the checks access to a cloud. Every method is safe for concurrent use. Except for
-// DeleteMachine, a method returns [ErrNotFound] if the named object does not exist. A method
-// returns [ErrUnsupported] if the cloud does not support the method.
+// Driver gives the checks access to a cloud. Every method is safe for concurrent use. If the named
+// object does not exist, a method returns [ErrNotFound]. Only DeleteMachine returns nil for a
+// missing object. A method returns [ErrUnsupported] if the cloud does not support the method.
 type Driver interface {
 	// Capabilities returns the features of the cloud and of its CCM.
 	Capabilities(context.Context) (Capabilities, error)
@@ -19,7 +19,7 @@ type Driver interface {
 // Machines manages machines. A machine belongs to the Node with the same name.
 type Machines interface {
 	// CreateMachine starts a machine. It returns when the machine runs and GetMachine finds it. If
-	// the zone or the type is empty, the driver can choose any zone or any type.
+	// the zone or the type of the Machine is empty, the driver chooses a value.
 	CreateMachine(context.Context, Machine) (Machine, error)
 	// ListMachines returns all machines that CreateMachine has created. It sets the field Run of
 	// each machine. The result may contain machines that the cloud is still deleting.
@@ -53,7 +53,8 @@ type Faults interface {
 	SetFault(context.Context, Fault) error
 	// ClearFault removes the current fault. It returns nil if no fault exists.
 	ClearFault(context.Context) error
-	// Calls returns the number of calls with each name since the driver began to count.
+	// Calls returns the number of calls since the driver began to count, separately for each call
+	// name.
 	Calls(context.Context) (map[string]Count, error)
 }
 
@@ -189,11 +190,10 @@ type Fault struct {
 	// Call is the name of the calls that the fault disturbs. It is a name that the method
 	// Faults.Calls can return. If Call is empty, the fault disturbs calls with any name.
 	Call string `json:"call,omitempty"`
-	// Skip is the number of calls that the fault leaves undisturbed at first. The driver counts the
-	// calls with each name separately.
+	// Skip is the number of first calls that the fault does not disturb, for each call name.
 	Skip int `json:"skip,omitempty"`
-	// Count is the number of calls that the fault disturbs. The driver counts the calls with each
-	// name separately. If Count is 0, the fault disturbs all calls until ClearFault.
+	// Count is the number of calls that the fault disturbs, for each call name. If Count is 0, the
+	// fault disturbs all calls until ClearFault.
 	Count int `json:"count,omitempty"`
 	// LatencySeconds is the delay of FaultLatency.
 	LatencySeconds float64 `json:"latencySeconds,omitempty"`
@@ -202,7 +202,7 @@ type Fault struct {
 // Count describes the calls with one name. The field Calls is the number of these calls.
 type Count struct {
 	Calls int `json:"calls"`
-	// Writes is true if the call changes the cloud.
+	// Writes is true if these calls change the cloud.
 	Writes bool `json:"writes,omitempty"`
 }
 

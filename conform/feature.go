@@ -44,8 +44,9 @@ var featureChecks = []Check{
 }
 
 // checkAbort creates three Services, and deletes them at different moments. It deletes the first
-// Service at once. It deletes the second Service when the CCM has added the finalizer, and the
-// third Service 100 ms after the finalizer. See kubernetes/kubernetes#53451.
+// Service at once. For the other Services, it waits until the CCM has added the finalizer. It then
+// deletes the second Service at once, and the third Service after 100 ms. See
+// kubernetes/kubernetes#53451.
 func checkAbort(ctx context.Context, e *env, _ Machine) error {
 	for i, delay := range []time.Duration{0, 0, 100 * time.Millisecond} {
 		s, err := e.service(ctx, fmt.Sprintf("abort-%d", i), func(s *v1.Service) { s.Spec.Ports[0].Port = int32(9000 + i) }) //nolint:gosec // a small number
@@ -149,7 +150,8 @@ func checkDrain(ctx context.Context, e *env, a Machine) error {
 	if err := e.patchNode(ctx, b.Name, `{"spec":{"taints":[{"key":"`+taintToBeDeleted+`","effect":"NoSchedule"}]}}`); err != nil {
 		return err
 	}
-	// Upstream's controller reads the taint at the next change of the Service.
+	// The taint alone causes no update in upstream's controller. Therefore the check also changes
+	// the Service.
 	if err := e.changeService(ctx, s, func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 }); err != nil {
 		return err
 	}

@@ -80,8 +80,8 @@ func (r Report) WriteHTML(w io.Writer) error {
 // HasEvidence reports whether the HTML report shows the evidence of the result.
 func (r Result) HasEvidence() bool { return r.Verdict == Fail || r.Verdict == KnownIssue }
 
-// shorten cuts a text so that it has at most n bytes after template.HTMLEscapeString, and adds a
-// note if it cut the text.
+// shorten returns a text unchanged if it has at most n bytes after the HTML escaping. Otherwise
+// shorten cuts the end of the text until the text fits, and then adds a note.
 func shorten(text string, n int) string {
 	if len(template.HTMLEscapeString(text)) <= n {
 		return text

@@ -16,8 +16,7 @@ var errCleanup = errors.New("the cleanup of the check has exceeded its time limi
 
 var errHangs = errors.New("the call of the driver does not return")
 
-// maxHangs limits the number of calls to the driver that do not return. At this limit, a run skips
-// its remaining checks.
+// maxHangs is the number of hanging driver calls after which a run skips its remaining checks.
 const maxHangs = 3
 
 // boundDriver wraps a driver so that each call returns. If the context of a call ends before the

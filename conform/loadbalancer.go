@@ -397,9 +397,8 @@ func checkDrift(ctx context.Context, e *env, _ Machine) error {
 	})
 }
 
-// checkLostReply finds the names of the calls with which the CCM creates a load balancer. For each
-// name, it then creates another Service while the cloud loses the first reply to a call with this
-// name.
+// checkLostReply finds the names of the calls with which the CCM creates a load balancer. It
+// then calls loseReply for each name.
 func checkLostReply(ctx context.Context, e *env, _ Machine) error {
 	added, err := e.addedLoadBalancers(ctx)
 	if err != nil {
@@ -417,8 +416,8 @@ func checkLostReply(ctx context.Context, e *env, _ Machine) error {
 	return nil
 }
 
-// loseReply creates a Service while the cloud loses the first reply to the call with the given
-// name. The cloud must then have one load balancer for the Service. Then loseReply deletes the
+// loseReply injects a fault that loses the first reply to a call with the given name, and creates a
+// Service. The cloud must have one load balancer for the Service. Then loseReply deletes the
 // Service, and the cloud must not have a load balancer for this Service any more.
 func (e *env) loseReply(ctx context.Context, suffix, call string, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: call, Count: 1}); err != nil {

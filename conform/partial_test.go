@@ -17,7 +17,7 @@ import (
 )
 
 // assertPartial fails the test if the report lacks the reason or contains no skipped check. It also
-// fails the test if a verdict is neither PASS nor SKIP, or if the cloud has machines.
+// fails the test if a verdict is neither PASS nor SKIP, or if the cloud still has machines.
 func assertPartial(t *testing.T, r conform.Report, err error, reason string, cloud *fake.Cloud) {
 	t.Helper()
 	if err != nil {
@@ -113,8 +113,7 @@ func TestPartialReport(t *testing.T) {
 	})
 }
 
-// TestGrown proves that a larger number of calls is an error only if the difference is more than 20
-// percent and also more than 2 calls.
+// TestGrown proves that Grown reports an increase only if it exceeds 20 percent and also 2 calls.
 func TestGrown(t *testing.T) {
 	r := conform.Report{Budgets: map[string]int{"a": 120, "b": 121, "c": 3, "d": 4, "e": 0, "new": 9}}
 	got := r.Grown(map[string]int{"a": 100, "b": 100, "c": 1, "d": 1, "e": 100, "f": 1})

@@ -21,9 +21,10 @@ var requiredVerbs = map[string]string{
 	"events":          "create patch",
 }
 
-// checkPermissions asks the API server about the permissions of the CCM's user. It also returns an
-// error if the user has all permissions. Providers have shipped roles that lacked a necessary
-// permission, for example kubernetes/cloud-provider-openstack#3225.
+// checkPermissions asks the API server about the permissions of the CCM's user. It returns an error
+// if the user lacks a permission in requiredVerbs. It also returns an error if the user has all
+// permissions, because the role of the provider is then not in use. Providers have shipped roles
+// that lacked a necessary permission, for example kubernetes/cloud-provider-openstack#3225.
 func checkPermissions(ctx context.Context, e *env) error {
 	allowed := func(group, resource, verb string) (bool, error) {
 		resource, sub, _ := strings.Cut(resource, "/")

@@ -25,14 +25,15 @@ type Call struct {
 	Body string `json:"body,omitempty"`
 	// Result is the status or the error of the answer. It is empty if the caller got no answer.
 	Result string `json:"result,omitempty"`
-	// Fault is the kind of the fault that changed the call, or the ID of the fault in the cloud.
+	// Fault is the kind of the injected fault that changed the call. The package cloudsimdriver
+	// stores the ID of the fault instead.
 	Fault FaultKind     `json:"fault,omitempty"`
 	Took  time.Duration `json:"tookNanoseconds,omitempty"`
 }
 
-// WithFaults returns a driver that uses d for machines and networks. The returned driver uses f for
-// faults, and to count and record calls. For example, f is a recording proxy in front of the
-// cloud's API. The kinds are the faults that f can inject.
+// WithFaults returns a driver that uses d for machines and networks. The returned driver uses f to
+// inject faults, and to count and record calls. For example, f can be a recording proxy in front of
+// the cloud's API. The kinds are the faults that f can inject.
 func WithFaults(d Driver, f Faults, kinds ...FaultKind) Driver {
 	return withFaults{Machines: d, Network: d, Faults: f, driver: d, kinds: kinds}
 }

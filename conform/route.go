@@ -23,8 +23,8 @@ var routeChecks = []Check{
 }
 
 // podRange returns the pod range with the number n. Each pod range has 16 addresses. The pod range
-// 0 is at the end of the cluster's range. podRange counts from the end, because controllers that
-// assign pod ranges start at the beginning of the cluster's range.
+// 0 is at the end of the cluster's range. Controllers that assign pod ranges start at the beginning
+// of the cluster's range. podRange counts from the end, to avoid the ranges of these controllers.
 func (e *env) podRange(n int) (string, error) {
 	all, err := netip.ParsePrefix(e.caps.ClusterCIDR)
 	if err != nil || !all.Addr().Is4() || all.Bits() > 20 {

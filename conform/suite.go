@@ -52,15 +52,17 @@ type Config struct {
 	// Observe is the time during which a check verifies that the CCM does not react. The default is
 	// DefaultObserve. Observe must be longer than the CCM's --node-monitor-period.
 	Observe time.Duration
-	// Limit is the longest time for one check without its cleanup. The default is DefaultLimit. For
-	// long checks, for example with several restarts of the CCM, Run uses a multiple of this time.
+	// Limit is the longest time for one check. The time for the cleanup does not count. The default
+	// is DefaultLimit. For long checks, for example with several restarts of the CCM, Run uses a
+	// multiple of this time.
 	Limit time.Duration
 	// Parallel is the number of checks that run at the same time. The default is DefaultParallel.
 	Parallel int
 	// Budgets is true if Run must count the calls that the CCM makes for some actions. Run counts
 	// these calls after all checks.
 	Budgets bool
-	// AllowExisting permits a cluster that has Nodes.
+	// AllowExisting permits a cluster that has Nodes. If AllowExisting is false, Run returns an
+	// error for a cluster with Nodes.
 	AllowExisting bool
 	// Progress gets the result of each check. Run never calls Progress twice at the same time.
 	// Progress may be nil.
@@ -258,8 +260,8 @@ func (s *suite) runAll(ctx context.Context) {
 	}
 }
 
-// exitError returns an error if the CCM has ended by itself. The error contains the end of the
-// CCM's log.
+// exitError returns an error if the CCM has ended by itself. If the CCM is a Command, the error
+// also contains the last 1000 bytes of the log.
 func (s *suite) exitError() error {
 	if s.Subject == nil {
 		return nil
@@ -273,7 +275,7 @@ func (s *suite) exitError() error {
 }
 
 // watchSubject ends the run if the CCM ends by itself. watchSubject must not run at the same time
-// as a check that restarts the CCM.
+// as a check that restarts the CCM. Otherwise the restart can end the run.
 func (s *suite) watchSubject(ctx context.Context) {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
@@ -311,7 +313,7 @@ func reasonOf(ctx context.Context) string {
 	return "the run was interrupted"
 }
 
-// isSelected reports whether the report must contain the check. If the run must skip a selected
+// isSelected reports whether s.Focus and s.Level select the check. If the run must skip a selected
 // check, isSelected also returns the reason.
 func (s *suite) isSelected(c Check) (reason string, selected bool) {
 	switch {

@@ -36,8 +36,8 @@ var (
 	_ conform.Recorder = (*Driver)(nil)
 )
 
-// Capabilities implements conform.Driver. It adds the capabilities of the cloud to d.Claims. If the
-// cloud does not answer, Capabilities returns an error.
+// Capabilities implements conform.Driver. It returns d.Claims together with the capabilities of the
+// cloud. If the cloud does not answer, Capabilities returns an error.
 func (d *Driver) Capabilities(ctx context.Context) (conform.Capabilities, error) {
 	if _, err := d.Cloud.ListZones(ctx, cloudsim.ListOptions{Limit: 1}); err != nil {
 		return conform.Capabilities{}, err
@@ -266,7 +266,7 @@ func (d *Driver) DeleteRoute(ctx context.Context, id string) error {
 	return notFound(err)
 }
 
-// effectOf maps each kind of fault that the driver can inject to its effect in the cloud.
+// effectOf contains the effect in the cloud for each kind of fault that the driver can inject.
 var effectOf = map[conform.FaultKind]cloudsim.FaultEffect{
 	conform.FaultError:        {Type: cloudsim.FaultError, Kind: "internal"},
 	conform.FaultUnauthorized: {Type: cloudsim.FaultError, Kind: "unauthenticated"},
@@ -334,7 +334,7 @@ func isWrite(operation string) bool {
 	return (noun == "loadBalancers" || noun == "routes" || noun == "addresses") && !reads[verb]
 }
 
-// reads are the verbs of operations that do not change the cloud.
+// reads is the set of verbs of the operations that do not change the cloud.
 var reads = map[string]bool{"get": true, "list": true, "watch": true, "stats": true, "whoami": true}
 
 // Calls implements conform.Faults.
@@ -353,7 +353,7 @@ func (d *Driver) Calls(ctx context.Context) (map[string]conform.Count, error) {
 const maxRecording = 1000
 
 // Recording implements conform.Recorder. It returns the newest calls in the cloud's audit trail.
-// Call.Fault contains the ID of the fault in the cloud.
+// If a fault changed a call, Call.Fault contains the ID of this fault in the cloud.
 func (d *Driver) Recording(ctx context.Context, after time.Time) ([]conform.Call, error) {
 	trail, err := d.Cloud.Audit(ctx, cloudsim.AuditOptions{Caller: d.Caller, Since: after, Limit: maxRecording})
 	all := []conform.Call{}

@@ -102,9 +102,9 @@ func (c Config) Validate() error {
 }
 
 // Run runs csi-sanity once for each mode. It starts and kills the driver. The report has a result
-// for each mode, and the result csi.leaks. After the mode Sanity, the report also has the call
-// budgets. A call budget is the measured number of calls to the cloud per 100 successful RPCs with
-// the same name. If the run ends early, for example because the driver does not start,
+// for each mode, and the result csi.leaks. If the modes contain Sanity, the report also has the
+// call budgets. A call budget is the measured number of calls to the cloud per 100 successful RPCs
+// with the same name. If the run ends early, for example because the driver does not start,
 // Report.Incomplete contains the reason. Run returns an error only if c is not valid, or if Run
 // cannot create a temporary folder.
 func Run(ctx context.Context, c Config) (conform.Report, error) {

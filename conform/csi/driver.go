@@ -24,7 +24,8 @@ const (
 	// reconnect is the time between two attempts to connect to the driver.
 	reconnect = 5 * time.Millisecond
 	// answer is the longest time for one answer of the driver. After this time, driver.name checks
-	// whether the driver's process has ended, and then calls the driver again.
+	// whether the driver's process has ended. If the process still runs, driver.name calls the
+	// driver again.
 	answer = time.Second
 )
 

@@ -10,7 +10,7 @@ import (
 
 // maxCrashes is the maximum number of crashes in one RPC. The forwarder tests a crash at each call
 // to the cloud that the driver makes during the RPC. This limit is necessary, because a driver that
-// waits for the cloud can make any number of calls.
+// polls the cloud can make any number of calls.
 const maxCrashes = 20
 
 // faultSelector chooses which calls of the driver get a fault. The driver makes these calls to the
@@ -91,8 +91,9 @@ func (f *faultSelector) choose(name string, writes bool) conform.Fault {
 	return conform.Fault{Kind: conform.FaultLoseReply}
 }
 
-// killDriver kills the driver in the mode Crash. The proxy calls killDriver after the cloud has
-// executed the call. The proxy then drops the cloud's reply, so the driver never gets it.
+// killDriver kills the driver in the mode Crash. The proxy calls killDriver for each disturbed
+// call, after the cloud has executed the call. The proxy then drops the cloud's reply, so the
+// driver never gets the reply.
 func (f *faultSelector) killDriver() {
 	defer f.pending.Done()
 	if f.mode != Crash {

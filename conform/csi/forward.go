@@ -16,7 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// controllers are the paths of the gRPC services whose RPCs the run disturbs and counts.
+// controllers contains the paths of gRPC services. The run disturbs and counts only the RPCs of
+// these services.
 var controllers = []string{"/csi.v1.Controller/", "/csi.v1.GroupController/"}
 
 const (

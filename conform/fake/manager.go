@@ -168,9 +168,10 @@ func (m *Manager) permit(ctx context.Context, admin kubernetes.Interface) error 
 	return err
 }
 
-// elect calls startControllers when this Manager holds the Lease. If needsLease is false, elect
-// calls startControllers at once. If the Manager loses the Lease, the controllers stop, and the
-// method Ended returns an error. A real CCM also ends when it loses the Lease.
+// elect calls startControllers at once if needsLease is false. Otherwise elect calls
+// startControllers when this Manager holds the Lease. If the Manager loses the Lease, the
+// controllers stop, and the method Ended returns an error. A real CCM also ends when it loses the
+// Lease.
 func (m *Manager) elect(ctx context.Context, kube kubernetes.Interface, lease string, needsLease bool, startControllers func(context.Context)) {
 	if !needsLease {
 		startControllers(ctx)
@@ -192,8 +193,8 @@ func (m *Manager) elect(ctx context.Context, kube kubernetes.Interface, lease st
 	})
 }
 
-// withoutBetaLabel is a transport that renames a label in the requests of the CCM. It implements
-// the bug NoBetaLabels.
+// withoutBetaLabel is a transport that renames the beta label of the zone in the requests of the
+// CCM. It implements the bug NoBetaLabels.
 type withoutBetaLabel struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -213,7 +213,7 @@ func (p *provider) GetLoadBalancer(ctx context.Context, cluster string, s *v1.Se
 	return p.statusOf(s, lb), found, err
 }
 
-// sharer reports whether the Service has ports at a shared load balancer.
+// sharer reports whether a shared load balancer has ports of the Service.
 func (p *provider) sharer(s *v1.Service) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -271,9 +271,9 @@ func (p *provider) wantedBalancer(s *v1.Service, nodes []*v1.Node) (conform.Load
 	return want, nil
 }
 
-// mergePorts returns the new ports of a load balancer that now has the ports oldPorts. The Service
-// s needs the ports ownPorts. If several Services share the load balancer, the ports of the other
-// Services stay.
+// mergePorts returns the new ports of a load balancer. Its current ports are oldPorts, and the
+// Service s needs the ports ownPorts. If several Services share the load balancer, mergePorts keeps
+// the ports of the other Services.
 func (p *provider) mergePorts(s *v1.Service, oldPorts, ownPorts []conform.Port) []conform.Port {
 	if s.Annotations[annotationShared] == "" {
 		return ownPorts
@@ -342,7 +342,7 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 }
 
 // slowCall is the duration of a call with the bug SlowMetadata. With the bug SlowCreation, the
-// cloud has a new load balancer only after half of this time.
+// cloud creates a load balancer after half of this time.
 const slowCall = 2 * time.Second
 
 func namesOf(nodes []*v1.Node) (all []string) {
@@ -358,7 +358,8 @@ func (p *provider) UpdateLoadBalancer(ctx context.Context, cluster string, s *v1
 	if p.bug == NodesNotUpdated {
 		return nil
 	}
-	// A node event can arrive after the deletion of the load balancer.
+	// A node event can arrive after the deletion of the load balancer. Without this check,
+	// EnsureLoadBalancer would then create a new load balancer.
 	if _, found, err := p.GetLoadBalancer(ctx, cluster, s); err != nil || !found {
 		return err
 	}

@@ -156,8 +156,8 @@ func (d *Driver) GetMachine(ctx context.Context, name string) (conform.Machine, 
 	return d.machine(s), nil
 }
 
-// runAction calls verb with the server of the given name, and waits for the end of the
-// action.
+// runAction starts an action on the server with the given name, and waits for the end of the
+// action. The function verb starts the action.
 func (d *Driver) runAction(ctx context.Context, name string, verb func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response, error)) error {
 	s, err := d.server(ctx, name)
 	if err != nil {

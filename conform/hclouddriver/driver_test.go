@@ -134,8 +134,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestLoadBalancers proves that the driver lists the load balancers of a CCM, and that Cleanup
-// finds these load balancers by the machines that are their targets.
+// TestLoadBalancers proves that the driver lists the load balancers of a CCM. It also proves that
+// Cleanup deletes a load balancer if its only target is a machine of a run.
 func TestLoadBalancers(t *testing.T) {
 	d, ctx := start(t), t.Context()
 	if _, err := d.CreateMachine(ctx, conform.Machine{Name: "a", Run: "run-1"}); err != nil {

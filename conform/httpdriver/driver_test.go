@@ -210,8 +210,8 @@ func TestExecWithChild(t *testing.T) {
 	}
 }
 
-// TestExecEndsChildren proves that a program that sh has started does not continue after the end of
-// the context.
+// TestExecEndsChildren proves that the end of the context also ends the programs that sh has
+// started.
 func TestExecEndsChildren(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "created")
 	d, err := httpdriver.NewExec(`f() { (sleep 1; touch ` + file + `); }; f`)

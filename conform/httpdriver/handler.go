@@ -67,8 +67,8 @@ func (m mux) serve(pattern string, call func(*http.Request) (any, error)) {
 	})
 }
 
-// serveNamed serves a call with one argument. The argument is the value that the given variable has
-// in the request's path.
+// serveNamed serves a call with one argument. It reads the argument from the given variable of the
+// request's path.
 func (m mux) serveNamed(pattern, variable string, call func(context.Context, string) error) {
 	m.serve(pattern, func(r *http.Request) (any, error) { return nil, call(r.Context(), r.PathValue(variable)) })
 }

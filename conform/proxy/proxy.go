@@ -133,8 +133,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(seen, r.WithContext(ctx))
 }
 
-// wait returns after the duration d. It returns earlier if ctx ends, or if replaceFault closes the
-// channel replaced.
+// wait returns after the duration d. It returns earlier if ctx ends, or if the proxy replaces or
+// clears the current fault.
 func wait(ctx context.Context, d time.Duration, replaced <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -159,7 +159,7 @@ func (w *statusWriter) WriteHeader(status int) {
 // Unwrap lets http.ResponseController find the wrapped writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// byFault is the message of an answer that a fault requires.
+// byFault is the message of the error answers that the proxy sends for a fault.
 const byFault = "the recording proxy refused this call, because a fault is set"
 
 // refuse writes an error answer of the proxy itself.
@@ -288,8 +288,8 @@ func (p *Proxy) Intercept(chooseFault func(name string, writes bool) conform.Fau
 	p.chooseFault, p.onLost = chooseFault, onLost
 }
 
-// sensitivePath matches paths such as the path of OpenStack's tokens. The proxy must not record the
-// bodies of calls to these paths.
+// sensitivePath matches the paths of calls that can contain secrets, for example the path of
+// OpenStack's tokens. The proxy must not record the bodies of these calls.
 var sensitivePath = regexp.MustCompile(`(?i)token|auth|login|session|secret|key|credential|certificate`)
 
 // recordedBody returns the body of a call without secrets, for the recording. If the body is large,
