@@ -222,9 +222,9 @@ func TestCloudconform(t *testing.T) {
 	}
 }
 
-// differs lists the modules that kube or netproxy/interop may require in another version than
-// allinone. The packages that both allinone and kube compile import none of these modules. So
-// different versions do not make Go compile a package of Kubernetes twice. The exception is
+// differs lists the modules of which kube or netproxy/interop may require another version than
+// allinone. The packages that both allinone and kube compile import none of these modules. So Go
+// compiles each package of Kubernetes only once, even with different versions. The exception is
 // konnectivity-client, because netproxy/interop tests other versions of this module.
 var differs = []string{
 	"github.com/container-storage-interface/spec", "github.com/cyphar/filepath-securejoin", "github.com/godbus/dbus/v5",

@@ -14,8 +14,8 @@ type Sink struct {
 	Put func(kind, id string, object any)
 	// Delete removes an object.
 	Delete func(kind, id string)
-	// State receives the state of the watch of the cluster. The argument describes the problem. It
-	// is empty while the watch works. The watch may report the same state several times.
+	// State receives the state of the watch of the cluster. If the watch works, problem is empty.
+	// Otherwise, problem describes the reason. The watch may report the same state several times.
 	State func(problem string)
 }
 

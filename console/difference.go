@@ -127,10 +127,10 @@ func (n *Node) hasTaint(key string) bool {
 }
 
 // pairsOf returns a pair for each instance and its Node, and a map with the same pairs by the ID of
-// the instance. A Node belongs to the instance that its provider ID names. If this instance has
-// another Node or does not exist, the Node belongs to an instance that has the same name and no
-// Node. A Node without an instance has its own pair. The order of the objects does not change the
-// result.
+// the instance. A Node belongs to the instance that its provider ID names. If this instance does
+// not exist or already has a Node, the Node belongs to the first instance that has the same name
+// and no Node. A Node without an instance has its own pair. The order of the objects does not
+// change the result.
 func pairsOf(objects map[key]entry) (pairs []*pair, byID map[string]*pair) {
 	byID = map[string]*pair{}
 	byName := map[string][]*pair{} // several projects can use one name

@@ -192,10 +192,10 @@ func (h *hub) awaitIdle(ctx context.Context) {
 	}
 }
 
-// requestFrame requests a new frame from publishFrames. The caller may hold mu.
+// requestFrame requests a new frame from publishFrames. It does not lock mu.
 func (h *hub) requestFrame() { signal(h.kick) }
 
-// signal sends to a channel of capacity one, if the channel is empty.
+// signal sends to a channel of capacity one. If the channel is full, signal does nothing.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

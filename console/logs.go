@@ -31,9 +31,9 @@ type LogText struct {
 	Skipped bool   `json:"skipped,omitempty"` // the text does not begin at the requested offset
 }
 
-// mayReadLogs reports whether the token of a request may read the logs. The logs contain text about
-// all projects, so the token must have the right to read all projects. Otherwise mayReadLogs
-// refuses the request.
+// mayReadLogs reports whether the token of a request may read the logs. If the token may not read
+// the logs, mayReadLogs also refuses the request. The token must have the right to read all
+// projects, because the logs contain text about all projects.
 func (c *Console) mayReadLogs(w http.ResponseWriter, r *http.Request) bool {
 	_, a, ok := c.viewer(w, r)
 	if ok && !a.logs {

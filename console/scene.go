@@ -65,8 +65,8 @@ type frame struct {
 	encoded map[encoding][]byte
 }
 
-// encoding identifies one variant of the line of a frame. The line depends on the rights of the
-// viewer, and can be compressed.
+// encoding is the key of the encoded lines of a frame. Viewers with different rights get different
+// lines. Each line can be compressed or plain.
 type encoding struct {
 	access access
 	zip    bool

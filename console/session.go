@@ -127,8 +127,9 @@ func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusCreated, Link{Path: "/console/#c=" + code, ExpiresAt: now.Add(codeLife)})
 }
 
-// mint creates the token of a session. If the request names no project, a session that may write
-// gets the role of an administrator, because only an administrator can change faults and the clock.
+// mint creates the token of a session. A read-only session gets RoleViewer. Any other session gets
+// RoleWriter for a request with a project, and RoleAdmin for a request without a project. Only an
+// administrator can change faults and the clock.
 func mint(ctx context.Context, as *client.Client, in CreateLink) (made cloudsim.Token, err error) {
 	raw := make([]byte, 4)
 	if _, err := rand.Read(raw); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestTooManyLinksLeaveNoToken proves that a request for a link leaves no token in the cloud if
-// there are too many unused links.
+// TestTooManyLinksLeaveNoToken proves that a refused request for a link leaves no token in the
+// cloud. The console refuses the request because there are too many unused links.
 func TestTooManyLinksLeaveNoToken(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t)

@@ -99,8 +99,8 @@ func sumOf(s cloudsim.LoadBalancerStats) counters {
 }
 
 // traffic returns the traffic between two reads of the counters of a load balancer. It computes the
-// growth of each listener and of each target, and then adds the results. So the removal of a
-// listener or target does not hide the traffic of the others.
+// growth of the counters of each listener and of each target, and then adds the results. So the
+// removal of a listener or target does not hide the traffic of the others.
 func traffic(lb cloudsim.LoadBalancerTraffic, before, now counters, took time.Duration) Traffic {
 	t := Traffic{ID: lb.ID}
 	for _, l := range lb.Listeners {

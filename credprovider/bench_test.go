@@ -65,10 +65,10 @@ func (s *shape) median() float64 {
 // runs AWS's credential plugin, and a program with the name "bare", which only
 // reads and writes JSON. AWS's plugin gets an invalid request, so it makes no
 // calls. The metrics are the medians in milliseconds, and the ratios of these
-// medians to the median of bare. This project's plugin calls the metadata
-// service and the cloud, so it takes longer than bare. With at least 20
-// iterations, the benchmark fails if this plugin takes more than six times as
-// long as bare.
+// medians to the median of bare. The variant "plugin" calls the metadata
+// service and the cloud in each run, so it takes longer than bare. After at
+// least 20 iterations, the benchmark fails if the median of this variant is
+// more than six times the median of bare.
 func BenchmarkProgram(b *testing.B) {
 	path := program(b)
 	_, cfg := node(b)

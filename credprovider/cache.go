@@ -48,12 +48,14 @@ func (c Config) credential(ctx context.Context, host, repo, token string) (crede
 }
 
 // keepFiles is the age at which prune deletes a file of the cache. It is longer
-// than the life of a password, and longer than one run of the plugin.
+// than the life of a password, so prune deletes no valid credential. It is also
+// longer than one run of the plugin, so prune deletes no temporary file of a
+// running plugin.
 const keepFiles = 2 * time.Hour
 
 // prune deletes old files of the cache. The cache has separate files for each
 // token of a pod, so without prune the number of files would grow without
-// limit. A killed run may also leave a temporary file.
+// limit. prune also deletes the temporary files of killed runs.
 func prune(dir string) {
 	all, err := os.ReadDir(dir)
 	if err != nil {

@@ -74,8 +74,8 @@ type Config struct {
 	OptInAnnotation string `json:"optInAnnotation,omitempty"`
 }
 
-// ReadConfig reads a configuration file. It returns an error for an unknown
-// field, and all errors of Validate.
+// ReadConfig reads a configuration file and validates it (see Validate). It
+// returns an error if the file has an unknown field.
 func ReadConfig(r io.Reader) (c Config, err error) {
 	d := json.NewDecoder(io.LimitReader(r, maxRequest))
 	d.DisallowUnknownFields()

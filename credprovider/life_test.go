@@ -179,10 +179,9 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 	}
 }
 
-// The plugin gets a new credential after half of the life of the old
-// credential. So after a rotation of the signing keys, it stops using
-// credentials of the old key after half of their life. The plugin also deletes
-// old files of the cache.
+// After a rotation of the signing keys, the plugin uses a credential of the old
+// key only for the first half of the credential's life. Then the plugin gets a
+// new credential. The plugin also deletes old files of the cache.
 func TestCacheFollowsARotation(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")

@@ -119,8 +119,8 @@ func (endlessReader) Read(p []byte) (int, error) {
 }
 
 // For every invalid input, the program ends in time and writes one line with
-// the error. If the input is valid, the program answers even if the input does
-// not end.
+// the error. The program answers a valid request even if standard input stays
+// open.
 func TestProgramRefusesInvalidInput(t *testing.T) {
 	_, cfg := node(t)
 	for name, tc := range map[string]struct {

@@ -92,8 +92,8 @@ func runKwok() int {
 		return 1
 	}
 	// cobra adds the flags in pflag.CommandLine to every command. Other programs of this binary
-	// define a flag --version in pflag.CommandLine. The type of this flag differs from the type of
-	// cobra's own flag --version. So kwok gets an empty flag set.
+	// define a flag --version in pflag.CommandLine. cobra would return an error, because this flag
+	// is not a bool flag. So kwok gets an empty flag set.
 	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	command := kwok.NewCommand(ctx)
 	command.PersistentFlags().AddFlagSet(flags)

@@ -73,8 +73,9 @@ func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 	return a, nil
 }
 
-// registryOf returns the key of an answer without the path /v1/ or /v2/, because
-// the kubelet ignores this path.
+// registryOf removes the path prefix /v1/ or /v2/ from the key of an answer,
+// because the kubelet ignores this prefix. If the key has no scheme, the
+// function adds https.
 func registryOf(key string) string {
 	scheme, rest, ok := strings.Cut(key, "://")
 	if !ok {

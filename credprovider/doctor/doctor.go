@@ -59,8 +59,9 @@ func unmarshalStrict(raw []byte, into any) error {
 }
 
 // Lint returns the problems of c. It reports errors that prevent the start of
-// the kubelet. It also reports accepted patterns that never match an image, or
-// that can match other images than the user expects.
+// the kubelet. The kubelet accepts patterns that never match an image, and
+// patterns that can match other images than the user expects. Lint reports
+// these patterns too.
 func (c Config) Lint() (problems []string) {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if c.APIVersion != ConfigVersion || c.Kind != "CredentialProviderConfig" {

@@ -140,8 +140,8 @@ func TestReadAnswer(t *testing.T) {
 }
 
 // If a service account lacks a required annotation, the kubelet does not run
-// the plugin. The kubelet passes only the annotations whose keys the plugin's
-// configuration contains.
+// the plugin. The kubelet passes only the required and the optional annotations
+// to the plugin.
 func TestAnnotations(t *testing.T) {
 	p := doctor.Provider{TokenAttributes: &kubelet.ServiceAccountTokenAttributes{
 		RequiredServiceAccountAnnotationKeys: []string{"a/role"}, OptionalServiceAccountAnnotationKeys: []string{"a/more"},

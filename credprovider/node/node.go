@@ -70,7 +70,8 @@ func (e ECR) provider() kubeletv1.CredentialProvider {
 
 // Files returns a map from file names to the contents of the files. If Audience
 // is empty, the result has no RBACFile. Files returns an error if c is not
-// valid, or if c has an OptInAnnotation or Optional, but no Audience.
+// valid. It also returns an error if OptInAnnotation or Optional is set, but
+// Audience is empty.
 func (c Config) Files() (map[string][]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package cert creates keys and signs certificates. It writes no files, because
-// the caller decides about file names and existing files.
+// Package cert creates keys and signs certificates. It writes no files. The
+// caller chooses the file names, and decides whether to replace existing files.
 package cert
 
 import (

@@ -16,9 +16,9 @@ func Routes() ([]netip.Prefix, error) {
 
 // Addresses returns the address ranges that belong to this machine. These are the addresses of its
 // interfaces, all loopback addresses, and ranges with a local route. The function omits a local
-// default route, because such a route does not mean that all addresses belong to this machine. For
-// example, if the load balancers of a lab preserve the client's address, the lab adds such a route
-// to a separate routing table.
+// default route, because this route does not mean that all addresses belong to this machine. For
+// example, if the load balancers of a lab preserve the client's address, the lab adds a local
+// default route to a separate routing table.
 func Addresses() ([]netip.Prefix, error) {
 	return listDestinations(func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
 }

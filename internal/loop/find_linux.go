@@ -82,12 +82,12 @@ func List() (all []Status, err error) {
 // Find returns the loop device of a file for a node, or nil. It skips the devices of other nodes.
 // Find compares inodes and not only names, for two reasons. First, several nodes can run on one
 // host and use equal file names. Second, after the file of a loop device is detached, another file
-// can immediately get the same device. If the file no longer exists, Find returns the device of a
-// file that had this name.
+// can immediately get the same device. If no file exists at path, Find returns the device of a
+// deleted file that had this path.
 //
-// Usually Find reads sysfs for each loop device in use. The argument nearPaths
-// contains the paths at which a mount of the device is likely. If one of these
-// paths is a mount of the device, Find does not read sysfs for other devices.
+// Usually Find reads sysfs for each loop device. To avoid this work, the caller can list probable
+// mounts of the device in nearPaths. If one of these paths is a mount of the device, Find does not
+// read sysfs for other devices.
 func Find(node, path string, nearPaths ...string) (*Loop, error) {
 	b, err := backingOf(path)
 	if err != nil {
@@ -138,16 +138,16 @@ func label(path, node string) (name [unix.LO_NAME_SIZE]byte) {
 	return name
 }
 
-// ownerOf returns the name of the node that owns the device, or "". A device's name contains this
-// name after a zero byte (see label).
+// ownerOf returns the name of the node that owns the device, or "". In the name of the device, a
+// zero byte precedes the name of the node (see label).
 func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
 	_, rest, _ := bytes.Cut(name[:], []byte{0})
 	return unix.ByteSliceToString(rest)
 }
 
-// backingOf returns the file at path. If the file no longer exists, the result
-// has only the kernel's name for the deleted file. backingOf returns an error if
-// path is not a regular file, for example a link (see OpenFile).
+// backingOf returns the file at path. If the file no longer exists, backingOf sets only two fields:
+// gone, and name with the kernel's name for the deleted file. It returns an error if path is not a
+// regular file, for example a link (see OpenFile).
 func backingOf(path string) (b backingFile, err error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if err != nil {
@@ -167,9 +167,10 @@ func backingOf(path string) (b backingFile, err error) {
 
 // mayBe compares names, and reports whether the file of device n may be b. Find calls mayBe first,
 // so Find rarely opens the device of another file. With inAnyFolder, mayBe ignores the folders,
-// because the kernel does not always know the folder of a device's file. An example is a file that
-// a container attached, if the container no longer exists. Find sets inAnyFolder to true if Find
-// also compares the inodes, or if a path in nearPaths is a mount of the device.
+// because the kernel does not always know the folder of a device's file. For example, the kernel
+// does not know it if a container attached the file and no longer exists. Find sets inAnyFolder
+// only if it makes another check: it compares the inodes, or finds a mount of the device in
+// nearPaths.
 func (b backingFile) mayBe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))

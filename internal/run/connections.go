@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// connectionTracker tracks the open connections of a server. The list unauthenticated contains the
-// connections in the phase anonymous, in the order of their last state change.
+// connectionTracker tracks the open connections of a server. The field unauthenticated lists the
+// connections with the phase "anonymous". The connection with the oldest state change is first.
 type connectionTracker struct {
 	limits Limits
 
@@ -44,7 +44,7 @@ type connectionKey struct{}
 // on this connection. If many new connections arrive, the server (see HTTP) closes connections that
 // are not authenticated, and keeps this connection open. The number of authenticated connections is
 // limited to Limits.Connections minus Limits.Anonymous. Above this limit, Authenticated does
-// nothing. It also does nothing if the function HTTP does not run the server.
+// nothing. It also does nothing if the caller started the server without the function HTTP.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()

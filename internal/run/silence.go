@@ -9,7 +9,8 @@ import (
 // LimitSilence returns a listener for a server that the function HTTP cannot
 // run, for example a server of another module. A read of an accepted connection
 // fails if no data arrives within timeout. The timeout must be longer than the
-// longest request.
+// longest request. Otherwise the server may cancel a running request, because
+// its client sends no data while it waits for the answer.
 func LimitSilence(ln net.Listener, timeout time.Duration) net.Listener {
 	return &silenceListener{ln, timeout}
 }

@@ -15,7 +15,8 @@ const longestSocket = 107
 
 // Socket creates a Unix socket that only its owner may use. If the system can
 // change the permissions of an open file, Socket sets the permissions of the
-// socket before other processes can see the socket. Socket replaces a socket
+// socket before other processes can see the socket. Otherwise Socket sets the
+// permissions after it has created the socket. Socket replaces a socket
 // that a killed process left. It returns an error if a process serves on the
 // socket, or if path is a file of another kind. If two processes call Socket at
 // the same moment, one process can nevertheless replace the socket of the other

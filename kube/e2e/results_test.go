@@ -30,8 +30,8 @@ var _ = ginkgo.ReportAfterSuite("results", func(r ginkgo.Report) {
 // parts are the prefix "External Storage", and labels that serve only to select tests.
 var noise = regexp.MustCompile(`\[(Driver: [^]]*|Feature[^]]*|LinuxOnly|Beta)\] ?|External Storage `)
 
-// tableOf returns a table of the tests that ran, and of the tests that skipped
-// themselves with a reason.
+// tableOf returns a table of the selected tests. A test that skipped itself is
+// in the table if it gave a reason.
 func tableOf(specs types.SpecReports) string {
 	var rows []string
 	count := map[types.SpecState]int{}

@@ -22,8 +22,9 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 )
 
-// Limits of BenchmarkNetworkProxy. Each limit except minStalled is a ratio of this project's figure
-// to the figure of upstream's proxy. Decision 0055 contains the measured ratios.
+// Limits of BenchmarkNetworkProxy. minStalled is a ratio of two figures of this project's proxy.
+// Each other limit is a ratio of this project's figure to the figure of upstream's proxy. Decision
+// 0055 contains the measured ratios.
 const (
 	minFromTarget = 2.3  // throughput of 16 connections from the target
 	minToTarget   = 1.6  // throughput of 16 connections toward the target
@@ -48,7 +49,8 @@ type way struct {
 	pids []int // processes of the server and the agent
 }
 
-// startWays starts the server and the agent of this project and of upstream, in the given mode.
+// startWays starts this project's server and agent, and upstream's server and agent. The mode is
+// the protocol between the clients and the servers: grpc or http-connect.
 func startWays(b *testing.B, mode string) (us, them way) {
 	b.Helper()
 	var out [2]way

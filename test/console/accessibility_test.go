@@ -223,8 +223,8 @@ func TestKeyboard(t *testing.T) {
 	p.checkFocus()
 }
 
-// If a user closes a dialog and asks for it again before the browser has sent the event "close",
-// the page opens the dialog again.
+// The browser sends the event "close" some time after a dialog has closed. If the user opens the
+// dialog again before this event, the dialog stays open.
 func TestDialogOpensAgain(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")
@@ -242,7 +242,8 @@ func TestDialogOpensAgain(t *testing.T) {
 	p.awaitTrue("document.querySelector('dialog') === null && " + focus + " === 'Delete…'")
 }
 
-// The focus stays on its element while other objects change, even in a sorted table.
+// While instances change, the focus stays on the same instance, even in a sorted table. After the
+// deletion of this instance, another element has the focus.
 func TestFocusDuringUpdates(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.createInstances(20)
@@ -351,8 +352,8 @@ func TestStatesWithoutColors(t *testing.T) {
 	p.media("forced-colors", "none")
 	c.createInstances(150)
 	p.awaitText("All instances as a table")
-	// The squares need five shapes. Four shapes are for the states running, stopped, stopping and
-	// crashed. The fifth shape is for a place without an instance.
+	// The map must contain five shapes. Four shapes are for the states running, stopped, stopping
+	// and crashed. The fifth shape is the empty place after the last instance.
 	p.awaitTrue(`(() => {
 		const masks = new Set();
 		for (const c of document.querySelectorAll('canvas')) {

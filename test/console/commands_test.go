@@ -78,8 +78,8 @@ func TestFaultsAndClock(t *testing.T) {
 	p.awaitTrue("!" + has("The cloud's clock is frozen"))
 }
 
-// buttonIn returns an expression for a button with a label, in an element that matches
-// a selector and contains a text.
+// buttonIn returns a JavaScript expression. The expression finds an enabled button with the given
+// label, in an element that matches the CSS selector and contains the text.
 func buttonIn(selector, text, label string) string {
 	return fmt.Sprintf("[...document.querySelectorAll(%s)].filter((e) => e.innerText.includes(%s)).flatMap((e) => [...e.querySelectorAll('button')]).find((b) => b.innerText.trim() === %s && !b.disabled && b.ariaDisabled !== 'true')",
 		quote(selector), quote(text), quote(label))
@@ -116,7 +116,8 @@ func (c *cloud) content(lists ...string) string {
 	return string(raw)
 }
 
-// withoutRunValues removes the JSON members that differ between two clouds after the same calls.
+// withoutRunValues removes times, counters and other JSON members that can differ between two
+// clouds even if both clouds got the same calls.
 func withoutRunValues(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -186,8 +186,8 @@ func (c *cloud) instance(name, zone string) {
 	c.runCommand("cloud", "instances", "create", name, "--zone", zone, "--type", "small", "--wait")
 }
 
-// createInstances creates instances with the names "n-1" to "n-COUNT", unless they exist. The
-// instance "n-1" has the smallest id.
+// createInstances creates the missing instances of "n-1" to "n-COUNT", and waits until all
+// instances run. If the cloud has no instance yet, "n-1" gets the smallest id.
 func (c *cloud) createInstances(count int) {
 	c.t.Helper()
 	secret := c.secret()
@@ -425,13 +425,13 @@ func has(text string) string {
 
 func (p *page) awaitText(text string) { p.t.Helper(); p.awaitTrue(has(text)) }
 
-// button returns an expression for the first enabled button or link with this label. The label of
-// the button or link may be longer than the given label.
+// button returns a JavaScript expression for the first enabled button or link with a label that
+// begins with the given text.
 func button(label string) string {
 	return "[...document.querySelectorAll('button, a')].find((b) => (b.getAttribute('aria-label') || b.innerText).trim().startsWith(" + quote(label) + ") && !b.disabled && b.ariaDisabled !== 'true')"
 }
 
-// press clicks the first enabled button or link with this label.
+// press waits for the element that button(label) selects, and clicks it.
 func (p *page) press(label string) {
 	p.t.Helper()
 	p.awaitTrue("Boolean(" + button(label) + ")")

@@ -154,10 +154,10 @@ func projectInLab(t *testing.T, l *lab, p *page) {
 	p.card("node-1", "running")
 }
 
-// A user does everything with the keyboard alone. The user stops a machine, and sees a difference
-// between the cloud and the cluster appear and disappear. Then the user creates a fault that loses
-// the reply to the creation of a load balancer. The page of the load balancer shows the call, the
-// fault and the operation. The user also steps the frozen clock.
+// A user does everything with the keyboard alone. The user stops a machine while the CCM is paused.
+// The page shows a difference between the cloud and the cluster until the CCM continues. Then the
+// user creates a fault that loses the reply to the creation of a load balancer. The page of the
+// load balancer shows the call, the fault and the operation. The user also steps the frozen clock.
 func keyboardInLab(t *testing.T, l *lab, p *page) {
 	open := func(view string) {
 		t.Helper()
@@ -365,8 +365,8 @@ spec: {attacher: disk.example, nodeName: node-1, source: {persistentVolumeName: 
 
 		{"no-node", "node-4", denied, do("instances", "create", "node-4", "--zone", "sim-1a"), kubectl("delete", "validatingadmissionpolicybinding", "no-nodes")},
 
-		// The CCM is stopped while these differences exist, because a running CCM would repair
-		// them.
+		// The CCM is stopped during the following differences, because a running CCM would
+		// repair them.
 		{"zone", "node-1", kubectl("label", "node", "node-1", "topology.kubernetes.io/zone=sim-1b", "--overwrite"), nil, kubectl("label", "node", "node-1", "topology.kubernetes.io/zone=sim-1a", "--overwrite")},
 		{"uninitialized", "node-1", kubectl("taint", "node", "node-1", cloudprovider+"uninitialized=true:NoSchedule"), nil, kubectl("taint", "node", "node-1", cloudprovider+"uninitialized-")},
 		{"taint-without-stop", "node-1", kubectl("taint", "node", "node-1", cloudprovider+"shutdown:NoSchedule"), nil, kubectl("taint", "node", "node-1", cloudprovider+"shutdown-")},

@@ -36,9 +36,8 @@ func TestKilledCloud(t *testing.T) {
 	p.awaitTrue("window.same === true && [...document.querySelectorAll('button.card')].filter((b) => b.innerText.startsWith('node-1')).length === 1")
 }
 
-// A change of the machine's network, such as a new network device, interrupts the requests of the
-// browser. The page then repeats its failed requests: it loads its files, signs in and reads the
-// objects.
+// If the machine's network changes, for example by a new network device, the browser's requests can
+// fail. The page repeats the failed requests for its files, for the sign-in and for the objects.
 func TestInterruptedRequests(t *testing.T) {
 	c := startCloud(t)
 	ctx := browser(t)
@@ -94,8 +93,8 @@ func TestOffline(t *testing.T) {
 	p.press("node-1")
 	p.awaitText("instances.create")
 	p.eval("window.same = true")
-	// Chromium's emulation of an offline network refuses only new requests. To make the open stream
-	// silent, offline also stops the cloud's process.
+	// Chromium's emulation of an offline network refuses only new requests. The open stream would
+	// continue, so the function offline also stops the cloud's process.
 	offline := func(is bool, s syscall.Signal) {
 		t.Helper()
 		command(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
@@ -118,8 +117,9 @@ func TestOffline(t *testing.T) {
 	p.awaitTrue("window.same === true")
 }
 
-// TestCloudDown loads the page while a fault makes all calls fail. The page still shows the
-// objects, and the user can delete the fault in the page's banner.
+// TestCloudDown loads the page while the fault cloud-down is active. This fault makes all API calls
+// fail, except a few calls, for example the calls about faults. The page still shows the objects,
+// and the user can delete the fault in the page's banner.
 func TestCloudDown(t *testing.T) {
 	c := startCloud(t)
 	c.instance("node-1", "sim-1a")

@@ -63,8 +63,8 @@ func TestElementLimit(t *testing.T) {
 }
 
 // With 5,000 instances and 100 changes per second, the page is usable and current. The memory of
-// the page grows by at most 10 MiB, and 300 other viewers get the changes. CONSOLE_SOAK is the
-// duration of the changes.
+// the page grows by at most 10 MiB, and 300 other viewers get the changes. The environment variable
+// CONSOLE_SOAK sets the duration of the changes.
 func TestManyInstances(t *testing.T) {
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv("CONSOLE_SOAK"), "5s"))
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// TestAWSCCM runs AWS's unmodified cloud controller manager in a lab. The file
-// testdata/aws-ccm.golden contains the calls of this program.
+// TestAWSCCM runs AWS's unmodified cloud controller manager in a lab. It compares the calls of this
+// program with the file testdata/aws-ccm.golden.
 func TestAWSCCM(t *testing.T) {
 	h := newLab(t)
 	ccm := awsProgram(t, "aws-cloud-controller-manager")

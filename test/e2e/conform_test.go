@@ -180,7 +180,7 @@ func TestConformanceOfHetzner(t *testing.T) {
 var failuresOfHetzner = []string{"node.create-race", "node.outage", "lb.unsupported", "ops.restart"}
 
 // nightly enables the conformance checks of other providers' programs. These checks find errors of
-// the other providers' programs. hack/nightly sets the flag.
+// those programs, so the checks run only with this flag. hack/nightly sets the flag.
 var nightly = flag.Bool("nightly", false, "also run the conformance checks of other providers' programs")
 
 func onlyNightly(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 // TestShippedCSIPermissions applies deploy/csi to a real API server. The test then runs upstream's
 // controllers with the shipped service account. If a permission is missing, a controller logs
-// the refusal of the API server.
+// the refusal of the API server, and the test fails.
 func TestShippedCSIPermissions(t *testing.T) {
 	l := newLab(t)
 	sidecars := filepath.Join(filepath.Dir(l.allinone), "csi", "csi-sidecars")

@@ -15,7 +15,7 @@ import (
 )
 
 // testVolumesDevices proves that an attach operation creates the device of a disk, and that a
-// detach operation removes this device. A machine without the disk has no device.
+// detach operation removes this device. Only the machine with the disk has the device.
 func (l *labRun) testVolumesDevices(t *testing.T) {
 	l.cloud("disks", "create", "by-hand", "--zone", "sim-1a", "--size", "1", "--wait")
 	devices := func(node string) []string {

@@ -136,7 +136,7 @@ func (v *victim) haveDisks(stateName string) {
 
 func dataOf(word string) []byte { return bytes.Repeat([]byte(word), 2<<20) }
 
-// checkFile checks the data file of a killed cloud.
+// checkFile returns an error if the data file of a killed cloud cannot be opened or has damage.
 func checkFile(dir string) error {
 	st, err := store.Open(filepath.Join(dir, "cloud.db"))
 	if err != nil {

@@ -116,8 +116,8 @@ func (w *writer) instance(ctx context.Context, c *client.Client, n int) error {
 	}
 }
 
-// goneAddress returns an address that has only an id, because the answer to a delete request is
-// empty.
+// goneAddress returns a deleted address for the function say, which needs the id of the resource.
+// The answer to the delete request is empty and does not contain the id.
 func goneAddress(id cloudsim.AddressID) cloudsim.Address { return cloudsim.Address{ID: id} }
 
 func (w *writer) address(ctx context.Context, c *client.Client, n int) error {

@@ -11,8 +11,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The user's shell can have the variables of a lab. Programs in the tests must not use this
-	// lab.
+	// The environment can contain variables that select a lab of the user. If TestMain kept these
+	// variables, the programs that the tests run would use this lab.
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CLOUDSIM_") || name == "KUBECONFIG" {
 			_ = os.Unsetenv(name)

@@ -70,7 +70,8 @@ var realTunnel = tunnelTargets{
 		l.awaitForward("web")
 	},
 	// With real nodes, kube-apiserver sends the addresses of the Service's endpoints to the proxy.
-	// Kubernetes does not allow loopback addresses for endpoints.
+	// Kubernetes does not allow loopback addresses for endpoints, so the listener uses the host's
+	// address.
 	at: (*labRun).hostAddress,
 	service: `
 apiVersion: v1

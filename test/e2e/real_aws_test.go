@@ -44,9 +44,9 @@ func (l *labRun) testAWSRoutes(t *testing.T) {
 }
 
 // testECR proves that a real node pulls a private image with AWS's unmodified credential provider.
-// The provider gets the credentials of the node's role from the metadata service, and a token from
-// the dialect. The test also proves that the pull fails without a token or without the role, and
-// that the pod's event contains the reason.
+// The provider gets the credentials of the node's role from the metadata service. With these
+// credentials, it gets a token from the cloud's ECR API. The test also proves that the pull fails
+// without a token or without the role, and that the pod's event contains the reason.
 func (l *labRun) testECR(t *testing.T) {
 	const registry = "000000000001.dkr.ecr.sim-1.amazonaws.com"
 	l.cloud("repositories", "create", "team-a/web")

@@ -19,8 +19,8 @@ zones:
 
 // inTree contains parts of manifests for the in-tree volume plugin of another cloud. The two parts
 // are the parameters of a StorageClass, and the volume source of an existing PersistentVolume. The
-// field named disk contains the name of a disk in the style of the other cloud. This name contains
-// %s in place of the part that varies.
+// field named disk contains the name of a disk in the style of the other cloud. The tests replace
+// %s in this name with "old" or "inline".
 type inTree struct{ driver, provisioner, zone, parameters, disk, source string }
 
 var inTreePlugins = []inTree{

@@ -35,7 +35,7 @@ func (l *labRun) runOn(node, pod, image string, spec map[string]any, args ...str
 }
 
 // testRealMetadata proves that a machine, and a pod with host network, can call the metadata
-// service. The replies of the service do not reach other pods.
+// service. Pods without host network receive no replies from the service.
 func (l *labRun) testRealMetadata(t *testing.T) {
 	const service = "http://169.254.169.254"
 	for _, id := range []string{"i-000001", "i-000002"} {
@@ -66,9 +66,9 @@ func (l *labRun) registry() (name, password string) {
 	return c.Registry, c.Password
 }
 
-// pushImages pushes an image from a machine to the cloud's registry, under several names. The
-// pushed image must not be the image of the pods in other steps. After the kubelet has pulled an
-// image with a password, pods without credentials cannot use this image, even under another name
+// pushImages pushes an image from a machine to the cloud's registry, under several names. Pods in
+// other steps must use another image, because the kubelet pulls the pushed image with a password.
+// After this pull, pods without credentials cannot use the image, even under another name
 // (KEP-2535).
 func (l *labRun) pushImages(id string, names ...string) (registry string) {
 	l.t.Helper()

@@ -332,9 +332,9 @@ func (l *labRun) testRealInstances(t *testing.T) {
 }
 
 // testRealCrash kills the first process of a machine. Later it crashes the instance with the
-// cloud's API. It proves that all processes of the machine end. After a crash, only traffic to the
-// crashed machine fails, until the load balancer sends this traffic to other machines. A reboot of
-// the instance starts the machine again.
+// cloud's API. It proves that all processes of the machine end. After the crash, requests may fail
+// only until the load balancer stops using the crashed machine. A reboot of the instance starts the
+// machine again.
 func (l *labRun) testRealCrash(t *testing.T) {
 	pid := l.machinePID("i-000003")
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -373,8 +373,8 @@ func (l *labRun) testRealAdoption(t *testing.T) {
 	before := l.machinePID("i-000001")
 	// An earlier step of TestReal crashes a machine. After the crash, the API server shows old pod
 	// states until the kubelet has started the pods again. So the test waits until each pod answers
-	// through the Service named "drain". With this Service, a node sends traffic only to the node's
-	// own pods.
+	// through the Service named "drain". A node sends the traffic of this Service only to the
+	// node's own pods. So each answer also proves that the load balancer uses the pod's node.
 	l.everyPod(l.realURL("drain"))
 	pods := l.podsByNode("web")
 	if err := syscall.Kill(l.status().PID, syscall.SIGKILL); err != nil {

@@ -124,8 +124,8 @@ func (l *labRun) testRealUDP(t *testing.T) {
 	})
 }
 
-// testRealAffinity proves that one pod receives all requests of a client if the Service has
-// session affinity.
+// testRealAffinity proves that a Service with session affinity sends all requests of a client to
+// one pod.
 func (l *labRun) testRealAffinity(*testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=sticky", "--session-affinity=ClientIP", "--type=LoadBalancer", "--port=80", "--target-port=8080")
 	url := l.realURL("sticky")
@@ -137,8 +137,8 @@ func (l *labRun) testRealAffinity(*testing.T) {
 	})
 }
 
-// testRealDraining excludes a node from external load balancers with a label. It proves that the
-// load balancer opens no new connections to this node, and that open connections continue.
+// testRealDraining uses a node's label to exclude the node from external load balancers. It proves
+// that the load balancer opens no new connections to this node, and that open connections continue.
 func (l *labRun) testRealDraining(t *testing.T) {
 	l.kubectl("expose", "deployment", "web", "--name=drain", "--type=LoadBalancer", "--port=80", "--target-port=8080", "--overrides",
 		`{"spec":{"externalTrafficPolicy":"Local"}}`)

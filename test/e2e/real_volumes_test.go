@@ -68,7 +68,8 @@ func (l *labRun) awaitReady(pod string) {
 	l.untilPrints(pod+" is ready", "True", "get", "pod", pod, "--ignore-not-found", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 }
 
-// volumePath returns the path with which the test reaches the folder of a pod's volume.
+// volumePath returns a path to the folder of a pod's volume. The path is valid on the host, outside
+// of the pod's machine.
 func (l *labRun) volumePath(pod string) string {
 	l.t.Helper()
 	node := l.kubectl("get", "pod", pod, "-o", "jsonpath={.spec.nodeName}")
@@ -351,8 +352,8 @@ spec: {source: {persistentVolumeClaimName: data-db-0}}
 }
 
 // testVolumesChange proves that a volume grows while a pod uses the volume. It also proves that
-// the volume's disk can change to a faster disk type. The volume uses XFS, because growing ext4
-// needs CAP_SYS_RESOURCE on the host.
+// a disk can get more IOPS. The growing volume uses XFS, because a mounted ext4 filesystem can grow
+// only with CAP_SYS_RESOURCE. Some hosts do not have this capability.
 func (l *labRun) testVolumesChange(t *testing.T) {
 	l.apply(`
 apiVersion: storage.k8s.io/v1
@@ -367,7 +368,8 @@ allowVolumeExpansion: true
 	l.awaitReady("grows")
 	l.writeFile("grows")
 	l.kubectl("patch", "pvc", "grows", "-p", `{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`)
-	// A kubelet checks an unchanged pod only every 60 to 90 s.
+	// A kubelet checks an unchanged pod only every 60 to 90 s, so the expansion can take longer
+	// than the usual limit of 90 s.
 	l.within(4*time.Minute, "the claim is expanded", func() string {
 		if got := l.kubectl("get", "pvc", "grows", "-o", "jsonpath={.status.capacity.storage}"); got != "3Gi" {
 			return got
@@ -406,7 +408,7 @@ func (l *labRun) testVolumesDelete(*testing.T) {
 	l.awaitEmpty("all loop devices are detached", func() string { return strings.Join(l.loopFiles(), "\n") })
 }
 
-// loopFiles returns the files of the lab's cloud for which the host has loop devices.
+// loopFiles returns the files of the lab's cloud that are attached to loop devices of the host.
 func (l *labRun) loopFiles() (files []string) {
 	paths, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, f := range paths {

@@ -209,8 +209,8 @@ func proxyEcho(t testing.TB) string {
 }
 
 // Through sends the text through a client program and the proxy to an echo server. It returns an
-// error if the echo differs from the text. The argument command is egress or dial. The argument
-// path is the result of EgressFile for egress, and the lab's socket for dial.
+// error if the echo differs from the text. If command is "egress", path must be a result of
+// EgressFile. If command is "dial", path must be the lab's socket.
 func (l *Lab) Through(program, command, path, text string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

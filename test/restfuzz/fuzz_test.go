@@ -133,7 +133,7 @@ func (r *run) generator(seed uint64) *generator {
 	return &generator{Rand: rand.New(rand.NewPCG(seed, 1)), spec: r.spec, world: r.world}
 }
 
-// explore lists every collection. So the generator can use the zones, types and regions of a new
+// explore lists every collection, so that the generator knows the zones, types and regions of a new
 // cloud.
 func (r *run) explore(g *generator) {
 	for _, op := range r.spec.operations {
@@ -367,7 +367,7 @@ func (r *run) learn(q request, raw []byte) {
 	}
 }
 
-// object contains the fields of a resource that the run remembers.
+// object contains the resource fields that learn reads.
 type object struct{ ID, Name, IPv4, Operation string }
 
 func (r *run) report(before uint64) {

@@ -262,8 +262,8 @@ var usefulProperties = map[string]bool{
 }
 
 // dropAlternatives makes most random objects valid. For some schemas, it removes properties that
-// the cloud does not accept together. It keeps them in some random objects, which are then invalid.
-// For some schemas, it also replaces the values of properties.
+// can conflict with other properties. In some random objects it keeps these properties, so the
+// objects can be invalid. For some schemas, it also replaces the values of properties.
 func dropAlternatives(g *generator, schemaName string, o map[string]any) {
 	drop := func(names ...string) {
 		for _, name := range names {

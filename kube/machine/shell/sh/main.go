@@ -67,8 +67,8 @@ func run(args []string) error {
 }
 
 // parse splits the options from the other arguments, and reports whether -c is one of the options.
-// The options -i and -l have no effect. The shell reads no startup files, and it is interactive
-// only if stdin is a terminal.
+// The option -i has no effect, because the shell is interactive only if stdin is a terminal. The
+// option -l has no effect, because the shell reads no startup files.
 func parse(args []string) (options []string, hasCommand bool, rest []string) {
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {
 		option := args[0]
@@ -140,8 +140,8 @@ func runLine(r *interp.Runner, statements []*syntax.Stmt) (exited bool, err erro
 	return false, nil
 }
 
-// runToEnd returns a handler that does not end a program after Ctrl-C. The terminal also sends the
-// signal of Ctrl-C to the program, and the program can handle the signal.
+// runToEnd returns a handler that does not kill a program after Ctrl-C. The terminal sends the
+// signal directly to the program. So the program decides how it handles the signal.
 func runToEnd(next interp.ExecHandlerFunc) interp.ExecHandlerFunc {
 	return func(ctx context.Context, args []string) error { return next(context.WithoutCancel(ctx), args) }
 }
