@@ -210,30 +210,36 @@ func sameNetworkSettings(l cloudsim.LoadBalancer, req cloudsim.CreateLoadBalance
 }
 
 // deleteNetworkLoadBalancer deletes a network load balancer and its listeners. It returns an error
-// if the load balancer has deletion protection.
+// if the load balancer has deletion protection. If the load balancer is already deleted,
+// deleteNetworkLoadBalancer deletes the listeners that an earlier call could not delete.
 func deleteNetworkLoadBalancer(q *query) (any, error) {
 	wanted := q.requiredText("LoadBalancerArn")
 	if err := q.finish(); err != nil {
 		return nil, err
 	}
 	l, err := findNetworkLoadBalancer(q, wanted)
-	if failureOf(err).Code == "LoadBalancerNotFound" {
-		return emptyAnswer(q), nil // AWS deletes a load balancer that does not exist without an error
-	}
-	if err != nil {
+	switch missing := failureOf(err).Code == "LoadBalancerNotFound"; {
+	case err != nil && !missing:
 		return nil, err
-	}
-	if l.Labels[labelProtection] == "true" {
+	case missing && l.ID != "" && l.State != cloudsim.LoadBalancerDeleting:
+		return emptyAnswer(q), nil // the load balancer with this id has another ARN
+	case missing: // AWS deletes a load balancer that does not exist without an error
+	case l.Labels[labelProtection] == "true":
 		return nil, coded(http.StatusBadRequest, "OperationNotPermitted", "the load balancer "+clipARN(wanted)+" has deletion protection: set its attribute "+attributeProtection+" to false first")
+	default:
+		if _, err := q.Cloud.DeleteLoadBalancer(q.Context(), l.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
+			return nil, err
+		}
 	}
-	if _, err := q.Cloud.DeleteLoadBalancer(q.Context(), l.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
+	id, err := idFromARN[cloudsim.LoadBalancerID](wanted, arnLoadBalancer, "lb", "a load balancer")
+	if err != nil {
 		return nil, err
 	}
 	all, err := listObjects[listenerDocument](q, listenerRecords)
 	if err != nil {
 		return nil, err
 	}
-	return emptyAnswer(q), deleteListenerRecords(q, all, func(li networkListener) bool { return li.Doc.LoadBalancer == l.ID })
+	return emptyAnswer(q), deleteListenerRecords(q, all, func(li networkListener) bool { return li.Doc.LoadBalancer == id })
 }
 
 func (q *query) decodeMarkerPage() page {
