@@ -88,6 +88,15 @@ func (r *Request) Decode(target any) error {
 	return Decode(raw, target)
 }
 
+// Detached returns a copy of the request r. The context of the copy ends after one minute, and does
+// not end when the client disconnects. The caller must call cancel.
+func (r *Request) Detached() (out *Request, cancel context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
+	detached := *r
+	detached.Request = r.WithContext(ctx)
+	return &detached, cancel
+}
+
 // NotJSON is the error for a body that is not exactly one JSON value.
 type NotJSON struct{ error }
 

@@ -45,6 +45,14 @@ func newQuery(r *dialect.Request) *query {
 	return q
 }
 
+// detached returns a copy of q with a request from dialect.Request.Detached. The caller must call
+// cancel.
+func (q *query) detached() (out *query, cancel context.CancelFunc) {
+	copied := *q
+	copied.Request, cancel = q.Detached()
+	return &copied, cancel
+}
+
 func (q *query) fail(err error) {
 	if q.err == nil {
 		q.err = err

@@ -150,7 +150,8 @@ func (r routeRequest) delete(q *query, code string) (*cloudsim.Route, error) {
 }
 
 // replaceRoute replaces the next hop of a route. It deletes the route and creates a new one, so the
-// destination is unreachable for a short time.
+// destination is unreachable for a short time. The deletion and the creation continue if the client
+// disconnects. Otherwise the route would be lost.
 func replaceRoute(q *query) (any, error) {
 	r := q.decodeRouteRequest(true)
 	if err := q.finish(); err != nil {
@@ -167,12 +168,16 @@ func replaceRoute(q *query) (any, error) {
 	if old != nil && old.State != cloudsim.RouteDeleting && old.NextHop == hop {
 		return &returnAnswer{Return: true}, nil
 	}
-	gone, err := r.delete(q, "InvalidParameterValue")
+	changing, cancel := q.detached()
+	defer cancel()
+	gone, err := r.delete(changing, "InvalidParameterValue")
 	if err != nil {
 		return nil, err
 	}
-	if err := r.create(q, n, gone, hop); err != nil {
-		_ = r.create(q, n, gone, gone.NextHop) // restores the old route; the answer contains the first error
+	if err := r.create(changing, n, gone, hop); err != nil {
+		restoring, cancel := q.detached() // with a new deadline
+		defer cancel()
+		_ = r.create(restoring, n, gone, gone.NextHop) // the answer contains the first error
 		return nil, err
 	}
 	return &returnAnswer{Return: true}, nil

@@ -66,14 +66,11 @@ func retrying(r *dialect.Request) *dialect.Request {
 	return &out
 }
 
-// detached returns a copy of the request r. The copy has a client that retries. The context of the
-// copy ends after one minute, and does not end when the client disconnects. The caller must call
-// cancel.
+// detached returns a copy of the request r as dialect.Request.Detached does. The copy has a client
+// that retries.
 func detached(r *dialect.Request) (out *dialect.Request, cancel context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
-	out = retrying(r)
-	out.Request = r.WithContext(ctx)
-	return out, cancel
+	out, cancel = r.Detached()
+	return retrying(out), cancel
 }
 
 // bearer returns the token in the header Authorization. It returns "" if the header contains no
