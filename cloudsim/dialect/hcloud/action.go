@@ -36,18 +36,15 @@ var commandOf = map[cloudsim.ResourceKind]map[cloudsim.Verb]string{
 	cloudsim.KindSubnet: {cloudsim.Create: "add_subnet", cloudsim.Delete: "delete_subnet"},
 }
 
-func actionOf(o cloudsim.Operation) action {
-	a := action{
-		ID: dialect.Number(o.ID), Command: commandOf[o.Kind][o.Verb], Status: "running", Progress: o.Percent, Started: o.CreatedAt, Resources: []resource{},
+func actionOf(r *dialect.Request, o cloudsim.Operation) (a action, err error) {
+	a = action{
+		ID: dialect.Number(o.ID), Command: commandOf[o.Kind][o.Verb], Status: "running", Progress: o.Percent, Started: o.CreatedAt,
 	}
 	if a.Command == "" {
 		a.Command = string(o.Verb) + "_" + actionTypes[o.Kind]
 	}
-	if t := actionTypes[o.Kind]; t != "" {
-		a.Resources = append(a.Resources, resource{dialect.Number(o.Target), t})
-	}
-	if !o.Over() {
-		return a
+	if a.Resources, err = resourcesOf(r, o); err != nil || !o.Over() {
+		return a, err
 	}
 	a.Status, a.Progress, a.Finished = "success", 100, o.EndedAt
 	if o.State != cloudsim.OperationDone {
@@ -57,7 +54,31 @@ func actionOf(o cloudsim.Operation) action {
 			a.Error.Message = o.Error.Detail
 		}
 	}
-	return a
+	return a, nil
+}
+
+// resourcesOf returns the resource of an operation. The resource of a subnet or a route is its
+// network, because subnets and routes have no ids in Hetzner's API. For a deleted subnet or route,
+// the result is empty, because the cloud no longer knows the network.
+func resourcesOf(r *dialect.Request, o cloudsim.Operation) (all []resource, err error) {
+	id := dialect.Number(o.Target)
+	switch o.Kind {
+	case cloudsim.KindSubnet:
+		var s cloudsim.Subnet
+		s, err = r.Cloud.GetSubnet(r.Context(), cloudsim.SubnetID(o.Target))
+		id = dialect.Number(s.Network)
+	case cloudsim.KindRoute:
+		var t cloudsim.Route
+		t, err = r.Cloud.GetRoute(r.Context(), cloudsim.RouteID(o.Target))
+		id = dialect.Number(t.Network)
+	}
+	switch {
+	case errors.Is(err, cloudsim.NotFound) || actionTypes[o.Kind] == "":
+		return []resource{}, nil
+	case err != nil:
+		return nil, err
+	}
+	return []resource{{id, actionTypes[o.Kind]}}, nil
 }
 
 // lastAction returns the action with which the dialect answers a call that changes a resource. The
@@ -92,7 +113,11 @@ func (a *api) getAction(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, actionReply{actionOf(o)}, nil
+	act, err := actionOf(r, o)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, actionReply{act}, nil
 }
 
 // listActions returns the actions with the ids in the query. It ignores an id if there is no action
@@ -121,7 +146,11 @@ func (a *api) listActions(r *dialect.Request) (int, any, error) {
 		if err != nil {
 			return 0, nil, err
 		}
-		if act := actionOf(o); len(states) == 0 || slices.Contains(states, act.Status) {
+		act, err := actionOf(r, o)
+		if err != nil {
+			return 0, nil, err
+		}
+		if len(states) == 0 || slices.Contains(states, act.Status) {
 			all = append(all, act)
 		}
 	}

@@ -297,7 +297,11 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return actionStarted(actionOf(op))
+	act, err := actionOf(r, op)
+	if err != nil {
+		return 0, nil, err
+	}
+	return actionStarted(act)
 }
 
 func loadBalancerAction(l cloudsim.LoadBalancer, command string) action {

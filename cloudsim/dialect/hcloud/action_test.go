@@ -1,0 +1,45 @@
+package hcloud_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"testing"
+
+	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+)
+
+// TestResourceOfNetworkActions proves that an action of a subnet or a route names the network. The
+// dialect cannot find the network of a deleted subnet or route. Then the action names no resource.
+func TestResourceOfNetworkActions(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	newNetworkOf(t, w, "other", "10.60.0.0/16")
+	n := newNetworkOf(t, w, "own", "10.61.0.0/16")
+	check := func(command string, want ...sdk.ActionResource) func(*sdk.Action, *sdk.Response, error) {
+		return func(a *sdk.Action, resp *sdk.Response, err error) {
+			t.Helper()
+			w.wait(t, a, resp, err)
+			a, resp, err = w.Action.GetByID(ctx, a.ID)
+			var got []sdk.ActionResource
+			for _, r := range must(t, a, resp, err).Resources {
+				got = append(got, *r)
+			}
+			if a.Command != command || !slices.Equal(got, want) {
+				t.Errorf("action: got command %s and resources %+v, want %s and %+v", a.Command, got, command, want)
+			}
+		}
+	}
+	network := sdk.ActionResource{ID: n.ID, Type: "network"}
+	subnet := sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.61.1.0/24"), NetworkZone: "sim-1"}
+	check("add_subnet", network)(w.Network.AddSubnet(ctx, n, sdk.NetworkAddSubnetOpts{Subnet: subnet}))
+	s := newServer(t, w, "node-1")
+	a, resp, err := w.Server.AttachToNetwork(ctx, s, sdk.ServerAttachToNetworkOpts{Network: n})
+	w.wait(t, a, resp, err)
+	route := sdk.NetworkRoute{Destination: cidr("10.244.1.0/24"), Gateway: net.ParseIP("10.61.1.2")}
+	check("add_route", network)(w.Network.AddRoute(ctx, n, sdk.NetworkAddRouteOpts{Route: route}))
+	check("delete_route")(w.Network.DeleteRoute(ctx, n, sdk.NetworkDeleteRouteOpts{Route: route}))
+	a, resp, err = w.Server.DetachFromNetwork(ctx, s, sdk.ServerDetachFromNetworkOpts{Network: n})
+	w.wait(t, a, resp, err)
+	check("delete_subnet")(w.Network.DeleteSubnet(ctx, n, sdk.NetworkDeleteSubnetOpts{Subnet: subnet}))
+}
