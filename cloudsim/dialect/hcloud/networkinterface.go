@@ -1,9 +1,11 @@
 package hcloud
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
@@ -115,11 +117,20 @@ func attachInstance(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkI
 	case e.Kind == cloudsim.Exhausted && e.RetryAfter == 0:
 		return i, coded("no_subnet_available", "all addresses of the subnet are in use: create another subnet, or remove a server from the network")
 	case e.Kind == cloudsim.Conflict && in.IP != "":
+		if taken, listErr := isTaken(r, n, in.IP); !taken {
+			return i, cmp.Or(listErr, err)
+		}
 		return i, coded("ip_not_available", fmt.Sprintf("another server has the address %.80q", in.IP))
 	case e.Kind == cloudsim.Invalid && in.IP != "":
 		return i, cloudsim.InvalidField("ip", fmt.Sprintf("must not be the first address, the last address or the gateway of the subnet, got %.80q", in.IP))
 	}
 	return i, err
+}
+
+// isTaken reports whether an instance has the given address in a network.
+func isTaken(r *dialect.Request, n cloudsim.NetworkID, ip string) (bool, error) {
+	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListInstances, cloudsim.ListOptions{Network: n})
+	return slices.ContainsFunc(all, func(i cloudsim.Instance) bool { return addressIn(i, n) == ip }), err
 }
 
 // findSubnet returns an available subnet of the network n that serves the zone of the instance i.

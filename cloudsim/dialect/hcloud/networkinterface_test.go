@@ -173,6 +173,30 @@ func TestAttachToNewSubnet(t *testing.T) {
 	expectError(t, err, sdk.ErrorCodeNoSubnetAvailable)
 }
 
+// TestAttachConflict proves that only an address of another server gets the code
+// "ip_not_available". Any other conflict gets the code "locked".
+func TestAttachConflict(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	n := newNetworkOf(t, w, "n", "10.60.0.0/16", "10.60.1.0/24")
+	s, other := newServer(t, w, "a"), newServer(t, w, "b")
+	attach := func(s *sdk.Server) error {
+		_, _, err := w.Server.AttachToNetwork(ctx, s, sdk.ServerAttachToNetworkOpts{Network: n, IP: net.ParseIP("10.60.1.2")})
+		return err
+	}
+	f, err := w.cloud.CreateFault(ctx, cloudsim.CreateFault{Name: "conflict", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "instances.attachNetwork"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "conflict"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectError(t, attach(s), sdk.ErrorCodeLocked)
+	if err := errors.Join(w.cloud.DeleteFault(ctx, f.ID), attach(s)); err != nil {
+		t.Fatal(err)
+	}
+	expectError(t, attach(other), sdk.ErrorCodeIPNotAvailable)
+}
+
 // TestAttachToNewNetwork proves that a client can use all subnets of a new network as soon as it
 // gets the answer to the call that creates the network.
 func TestAttachToNewNetwork(t *testing.T) {
