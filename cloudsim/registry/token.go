@@ -72,8 +72,8 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusePassword answers a request with a missing or invalid password. It records the refusal in
-// the audit trail, with the error why as the reason. If the kind of this error is neither
-// Unauthenticated nor Internal, the status is 503.
+// the audit trail, with the error why as the reason. If this error is not Unauthenticated, the
+// status is 503, because the password may be valid.
 //
 // If the token endpoint answers 401, containerd shows only the status, without the reason.
 // Therefore some requests for a repository get a bearer token without permissions. In these
@@ -82,16 +82,13 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 // reason in the pod's event. All other requests get status 401.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
-	msg := "the cloud cannot check the password: see the cloud's log"
-	kind := cloudsim.KindOf(why)
-	if kind != cloudsim.Unauthenticated && kind != cloudsim.Internal {
-		refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", msg)
+	if cloudsim.KindOf(why) != cloudsim.Unauthenticated {
+		refuseToken(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the cloud cannot check the password: see the cloud's log")
 		return
 	}
-	if req.password == "" {
-		msg = why.Error()
-	} else if kind == cloudsim.Unauthenticated {
-		msg = "the password is not valid: " + why.Error()
+	msg := why.Error()
+	if req.password != "" {
+		msg = "the password is not valid: " + msg
 	}
 	if isJWT := strings.Count(req.password, ".") == 2; len(req.scopes) > 0 && (isJWT || req.password == "") {
 		b, err := s.engine.CreateRegistryRefusal(msg)
