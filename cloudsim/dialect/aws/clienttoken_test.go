@@ -95,3 +95,25 @@ func TestTagsOfOtherRegion(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedLaunchWithoutClientToken proves that a launch that fails with an error of the server
+// keeps its instances only if the request has a ClientToken. Without a ClientToken, a repeated
+// request could not find the instances.
+func TestFailedLaunchWithoutClientToken(t *testing.T) {
+	for token, want := range map[string]cloudsim.InstanceState{"": cloudsim.InstanceTerminating, "&ClientToken=x": cloudsim.InstanceRunning} {
+		w := start(t)
+		w.breakCall(t, "instances.delete", cloudsim.FaultStuckState) // keeps the terminated instance in the list
+		if _, err := w.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "second", FaultSpec: cloudsim.FaultSpec{
+			Match: cloudsim.FaultMatch{Operation: "instances.create"}, When: cloudsim.FaultWhen{Skip: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		if status, _, body := w.query(t, "sim-1", runInstances+"&MinCount=2&MaxCount=2"+token); status < http.StatusInternalServerError {
+			t.Errorf("launch with %q: got %d %s, want an error of the server", token, status, body)
+		}
+		l, err := w.cloud.ListInstances(t.Context(), cloudsim.ListOptions{})
+		if err != nil || len(l.Items) != 1 || l.Items[0].State != want {
+			t.Errorf("instances after a launch with %q: got %+v, error %v; want one instance in the state %s", token, l.Items, err, want)
+		}
+	}
+}

@@ -170,15 +170,16 @@ func (l *launchRequest) create(q *query, n int) (i cloudsim.Instance, isNew bool
 }
 
 // terminateCreated terminates the instances that a failed request has created, and returns cause,
-// which is the error of the request. If cause has a status of 500 or more, terminateCreated
-// terminates nothing. In this case the client repeats the request, and the repeated request finds
-// the instances. If a termination fails, terminateCreated returns the error of the termination.
+// which is the error of the request. If cause has a status of 500 or more, and the request has a
+// ClientToken, terminateCreated terminates nothing. In this case the client repeats the request,
+// and the repeated request finds the instances. If a termination fails, terminateCreated returns
+// the error of the termination.
 //
 // terminateCreated keeps the instances of an earlier request with the same ClientToken, because
 // these instances may already be in use. So if a request fails with a status of 500 or more, and
 // its repetition fails with another status, the instances of the first request stay.
 func terminateCreated(q *query, made []cloudsim.Instance, cause error) error {
-	if failureOf(cause).Status >= http.StatusInternalServerError {
+	if failureOf(cause).Status >= http.StatusInternalServerError && q.Form.Get("ClientToken") != "" {
 		return cause
 	}
 	for _, i := range made {
