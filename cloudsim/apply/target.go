@@ -45,11 +45,14 @@ func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string,
 	}
 	id, ok := found["id"].(string)
 	if anyID.MatchString(nameOrID) {
+		if !ok {
+			return nameOrID, nil
+		}
 		_, err := cl.Do(ctx, "GET", path+"/"+nameOrID, nil)
-		if ok && errors.Is(err, cloudsim.NotFound) {
+		if errors.Is(err, cloudsim.NotFound) {
 			return id, nil
 		}
-		return nameOrID, nil
+		return nameOrID, err
 	}
 	if !ok {
 		return "", cloudsim.Errorf(cloudsim.NotFound, "no %s named %q", kind, nameOrID)
