@@ -96,6 +96,21 @@ func (e FaultEffect) Strikes(operation string) bool {
 	return e.Type.Breaks(operation) && (e.Type != FaultZoneOutage || e.Scope != OutageData)
 }
 
+// ErrorKind returns the kind of the error with which e answers a call. It applies only to effects
+// that answer with an error.
+func (e FaultEffect) ErrorKind() Kind {
+	if kind, ok := ParseKind(e.Kind); ok {
+		return kind
+	}
+	switch e.Type {
+	case FaultErrorAfterCommit:
+		return Internal
+	case FaultThrottle, FaultQuota, FaultStockOut:
+		return Exhausted
+	}
+	return Unavailable
+}
+
 func (e FaultEffect) check(c *checks) {
 	fails := false
 	switch e.Type {

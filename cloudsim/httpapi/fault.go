@@ -131,25 +131,12 @@ func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 }
 
-// faultKind contains the default error kind of each effect that replies with an error.
-var faultKind = map[cloudsim.FaultEffectType]cloudsim.Kind{
-	cloudsim.FaultError:            cloudsim.Unavailable,
-	cloudsim.FaultThrottle:         cloudsim.Exhausted,
-	cloudsim.FaultErrorAfterCommit: cloudsim.Internal,
-	cloudsim.FaultQuota:            cloudsim.Exhausted,
-	cloudsim.FaultStockOut:         cloudsim.Exhausted,
-	cloudsim.FaultZoneOutage:       cloudsim.Unavailable,
-}
-
 // injectedFault returns the error of a fault's effect. The caller must get the message of this
 // error, even if its kind is Internal. Therefore the error is a *problem, because toProblem hides
 // the message of any other Internal error.
 func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
-	kind := faultKind[e.Type]
-	if e.Kind != "" {
-		kind, _ = cloudsim.ParseKind(e.Kind)
-	}
+	kind := e.ErrorKind()
 	msg := cmp.Or(e.Message, shortageText(ctx, f)+fmt.Sprintf("%s %s (%s) changed this call", cloudsim.KindFault, f.ID, f.Name))
 	p := newProblem(cmp.Or(e.Status, status[kind]), kind, msg, exchangeOf(ctx).requestID)
 	p.retryAfter = e.RetryAfterSeconds

@@ -21,22 +21,33 @@ func (e *injectedFault) Error() string {
 	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) changed this call", e.fault.ID, e.fault.Name))
 }
 
+// faultCodes maps the kind of an error to the HTTP status and the error code of the reply. The OCI
+// distribution specification has no code for the other kinds. For these kinds, the reply has the
+// status 500 and the code UNKNOWN.
+var faultCodes = map[cloudsim.Kind]struct {
+	status int
+	code   string
+}{
+	cloudsim.Invalid:         {http.StatusBadRequest, "UNSUPPORTED"},
+	cloudsim.Unauthenticated: {http.StatusUnauthorized, "UNAUTHORIZED"},
+	cloudsim.Denied:          {http.StatusForbidden, "DENIED"},
+	cloudsim.NotFound:        {http.StatusNotFound, "NAME_UNKNOWN"},
+	cloudsim.Exhausted:       {http.StatusTooManyRequests, "TOOMANYREQUESTS"},
+	cloudsim.Unavailable:     {http.StatusServiceUnavailable, "UNAVAILABLE"},
+}
+
 // writeError answers the request in the error format of the OCI distribution
 // specification.
 func (e *injectedFault) writeError(w http.ResponseWriter) {
 	effect := e.fault.Effect
-	code, name := http.StatusServiceUnavailable, "UNAVAILABLE"
-	switch effect.Type {
-	case cloudsim.FaultThrottle:
-		code, name = http.StatusTooManyRequests, "TOOMANYREQUESTS"
+	c := faultCodes[effect.ErrorKind()]
+	if effect.Type == cloudsim.FaultThrottle {
 		effect.RetryAfterSeconds = max(effect.RetryAfterSeconds, 1)
-	case cloudsim.FaultErrorAfterCommit:
-		code, name = http.StatusInternalServerError, "UNKNOWN"
 	}
 	if effect.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(effect.RetryAfterSeconds))
 	}
-	reply(w, cmp.Or(effect.Status, code), map[string]any{"errors": []map[string]string{{"code": name, "message": e.Error()}}})
+	reply(w, cmp.Or(effect.Status, c.status, http.StatusInternalServerError), map[string]any{"errors": []map[string]string{{"code": cmp.Or(c.code, "UNKNOWN"), "message": e.Error()}}})
 }
 
 // checkFaults applies the fault rules to a request. Only the first call for a request has an

@@ -158,6 +158,12 @@ func TestFaults(t *testing.T) {
 			t.Errorf("throttled pull: got %d %s, want 429", resp.StatusCode, body)
 		}
 	})
+	broken(cloudsim.RegistryPull, cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "denied", Message: "blocked"}, func() {
+		resp, body := w.do(t, "GET", "/v2/team-a/web/manifests/v1", w.bearer(t, cred.Password, "repository:team-a/web:pull"), "")
+		if resp.StatusCode != 403 || !strings.Contains(body, "DENIED") || !strings.Contains(body, "blocked") {
+			t.Errorf("pull with an error of the kind denied: got %d %s, want 403 DENIED", resp.StatusCode, body)
+		}
+	})
 	const missing = "/v2/team-a/web/manifests/none"
 	bearer := w.bearer(t, cred.Password, "repository:team-a/web:pull")
 	broken(cloudsim.RegistryPull, cloudsim.FaultEffect{Type: cloudsim.FaultErrorAfterCommit, Message: "too late"}, func() { // changes no answer of a failed call
