@@ -26,6 +26,25 @@ func TestRefusedRule(t *testing.T) {
 	}
 }
 
+// TestStaleRule proves that a rule that the cloud cannot store does not change the source ranges of
+// load balancers, also if each attempt to store the rule fails with Stale.
+func TestStaleRule(t *testing.T) {
+	w := start(t)
+	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001")
+	w.succeed(t, "sim-1", strings.Replace(allowAll, "0.0.0.0/0", "10.0.0.0/8", 1)+"sg-00100000000000001")
+	if _, err := w.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "stale", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "records.update"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "stale"},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if status, code, body := w.query(t, "sim-1", allowAll+"sg-00100000000000001"); status < 400 {
+		t.Errorf("rule that the cloud cannot store: got %d %s %s, want an error", status, code, body)
+	}
+	if l, err := w.cloud.GetLoadBalancer(t.Context(), "lb-000001"); err != nil || !slices.Equal(l.SourceRanges, []string{"10.0.0.0/8"}) {
+		t.Errorf("load balancer: got source ranges %v, error %v; want only 10.0.0.0/8", l.SourceRanges, err)
+	}
+}
+
 // TestGroupsOfTargets proves that the rules of a target's security group do not permit connections
 // to other targets.
 func TestGroupsOfTargets(t *testing.T) {

@@ -208,10 +208,11 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 		if err = applyGroup(q, g, &g); err != nil {
 			return nil, err
 		}
-		if _, err = storeGroup(q, g, g.Labels); errors.Is(err, cloudsim.Stale) {
+		_, err = storeGroup(q, g, g.Labels)
+		applyErr := applyGroup(q, g, nil) // if this fails, the next change of the group does the same
+		if errors.Is(err, cloudsim.Stale) {
 			continue
 		}
-		applyErr := applyGroup(q, g, nil) // if this fails, the next change of the group does the same
 		if err != nil {
 			return nil, err
 		}

@@ -287,15 +287,15 @@ func changeTargetGroup(q *query, wanted string, fn func(*targetGroup) error) (r 
 		if err = applyRecords(q, r.findUsers(g.ID), func(r *routing) { r.groups = put(r.groups, g) }); err != nil {
 			return r, g, err
 		}
-		g, err = storeObject(q, targetGroupRecords, g)
+		if g, err = storeObject(q, targetGroupRecords, g); err != nil {
+			_ = applyRecords(q, r.findUsers(g.ID), nil) // if this fails, the next change of the group does the same
+		}
 		switch {
 		case errors.Is(err, cloudsim.Stale):
 			continue
 		case errors.Is(err, cloudsim.NotFound):
-			err = errNoTargetGroup(wanted) // another caller has deleted the target group
-		}
-		if err != nil {
-			_ = applyRecords(q, r.findUsers(g.ID), nil) // if this fails, the next change of the group does the same
+			return r, g, errNoTargetGroup(wanted) // another caller has deleted the target group
+		case err != nil:
 			return r, g, err
 		}
 		if r, err = readRouting(q); err != nil {
