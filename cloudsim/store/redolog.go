@@ -40,7 +40,7 @@ func checkRedoLog(path string) error {
 		return fmt.Errorf("read the redo log of %s: %w", path, err)
 	}
 	if logged {
-		return fmt.Errorf("open %s: the redo log %s may contain changes that are missing in the file, because an earlier version of allinone did not stop cleanly. "+
+		return fmt.Errorf("open %s: the redo log %s may contain changes that are missing in the file, because an earlier version of cloudsim did not stop cleanly. "+
 			"Start that version once with this data directory, then stop that version: this applies the changes and removes the log", path, log)
 	}
 	return nil

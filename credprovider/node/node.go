@@ -76,8 +76,11 @@ func (c Config) Files() (map[string][]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	if c.Audience == "" && (c.OptInAnnotation != "" || c.Optional) {
+	switch {
+	case c.Audience == "" && c.OptInAnnotation != "":
 		return nil, errors.New("an opt-in annotation (--opt-in-annotation) needs an audience of service account tokens: set --audience")
+	case c.Audience == "" && c.Optional:
+		return nil, errors.New("the permission for pods without a service account (--allow-no-service-account) needs an audience of service account tokens: set --audience")
 	}
 	own, err := json.MarshalIndent(c.Config, "", "  ")
 	if err != nil {
