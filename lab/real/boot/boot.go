@@ -87,11 +87,15 @@ func (m *machine) keepRunning(ctx context.Context, p Program) {
 			m.log.Error("program cannot be started", "program", p.Name, "err", err)
 		} else {
 			m.log.Info("program started", "program", p.Name)
-			status := <-end
-			if ctx.Err() != nil {
+			select {
+			case <-ctx.Done(): // Run ends all programs
 				return
+			case status := <-end:
+				if ctx.Err() != nil {
+					return
+				}
+				m.log.Warn("program ended", "program", p.Name, "exit", status.ExitStatus(), "signal", int(status.Signal()))
 			}
-			m.log.Warn("program ended", "program", p.Name, "exit", status.ExitStatus(), "signal", int(status.Signal()))
 		}
 		if time.Since(began) > calm {
 			pause = firstPause
