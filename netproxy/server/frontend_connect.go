@@ -174,16 +174,17 @@ func (t *httpTunnel) dial(ctx context.Context, dst target) (link, *session, erro
 		}
 	})
 	l, ses, err := t.server.dial(ctx, dst)
-	if e := t.client.SetReadDeadline(time.Unix(1, 0)); e != nil && err == nil {
-		l.drop()
-		ses.load.Add(-1)
-		err = errGaveUp
-	}
+	closed := t.client.SetReadDeadline(time.Unix(1, 0))
 	watching.Wait()
 	if err != nil {
 		return nil, nil, err
 	}
-	return l, ses, t.client.SetReadDeadline(time.Time{})
+	if errors.Join(closed, t.client.SetReadDeadline(time.Time{})) != nil {
+		l.drop()
+		ses.load.Add(-1)
+		return nil, nil, errGaveUp
+	}
+	return l, ses, nil
 }
 
 // sendRefusal answers with a status and the reason. The reason is in the status line, because
