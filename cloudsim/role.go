@@ -21,10 +21,10 @@ type Role struct {
 
 // Permission is an operation id such as "loadBalancers.create", or a pattern such as "disks.*". In
 // a pattern, * stands for any characters. A permission can also be a class of operations:
-// PermitRead or PermitWrite. The classes do not contain operations on access rights, such as
-// tokens.create. They also do not contain operations on the whole cloud, such as faults.create. A
-// role can permit an operation of these two kinds only with the operation's id or with a pattern.
-// For operations on the whole cloud, a caller also needs a role binding for all projects.
+// PermitRead or PermitWrite. The classes do not contain operations on access rights (for example
+// tokens.create) and operations on the whole cloud (for example faults.create). A role can permit
+// these operations only with the operation's id or with a pattern. For operations on the whole
+// cloud, a caller also needs a role binding for all projects.
 type Permission string
 
 // PermitRead and PermitWrite are the classes of operations. If a future version of the cloud adds

@@ -50,7 +50,7 @@ CSI_ENDPOINT, the socket on which the driver must serve. The environment variabl
 runs the program csi-sanity, or a Go test with the package
 github.com/kubernetes-csi/csi-test/v5/pkg/sanity.
 
-The exit code is 1 if a check fails, or if a number of calls exceeds its budget (--baseline).
+The exit code is 1 if a check fails, or if an action makes too many calls (--baseline).
 It is 10 if the run is not complete, for example because the driver does not start.`,
 		Example: `  # Hetzner's CSI driver with the real cloud
   go install github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.6.0
