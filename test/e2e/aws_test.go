@@ -54,7 +54,7 @@ func TestAWSCCM(t *testing.T) {
 	for i := range 3 {
 		pods := h.kubectl("get", "node", fmt.Sprintf("node-%d", i+1), "-o", "jsonpath={.spec.podCIDR}")
 		if id := fmt.Sprintf("i-%06x", i+1); !slices.ContainsFunc(routes, func(r struct{ Destination, NextHop string }) bool { return r.Destination == pods && r.NextHop == id }) {
-			t.Errorf("routes: got %v, want one to %s over %s", routes, pods, id)
+			t.Errorf("routes: got %v, want a route to %s with the next hop %s", routes, pods, id)
 		}
 	}
 
@@ -72,7 +72,8 @@ func TestAWSCCM(t *testing.T) {
 	h.answers("http://" + address + ":8080/")
 
 	// The CCM writes the source ranges of the Service as rules into a security group. The range in
-	// this patch does not contain the address of the test's client.
+	// this patch does not contain the address of the test's client. So the load balancer must
+	// refuse the client.
 	h.kubectl("patch", "service", "web", "-p", `{"spec":{"loadBalancerSourceRanges":["192.0.2.0/24"]}}`)
 	h.awaitEmpty("the load balancer refuses clients outside the source ranges", func() string {
 		if _, err := page("http://"+address+":8080/", "service"); err == nil {
@@ -187,7 +188,8 @@ func (l *labRun) testNetworkLoadBalancer(t *testing.T) {
 	l.answers(url + ":8080/")
 
 	// The CCM writes the source ranges as rules into the nodes' security group. The range in this
-	// patch does not contain the address of this machine.
+	// patch does not contain the address of this machine. So the load balancer must refuse the
+	// requests of the test.
 	l.kubectl("patch", "service", "net", "-p", `{"spec":{"loadBalancerSourceRanges":["192.0.2.0/24"]}}`)
 	l.awaitEmpty("the network load balancer refuses clients outside the source ranges", func() string {
 		if _, err := page(url+":8080/", "service"); err == nil {
@@ -305,9 +307,9 @@ func (l *labRun) awsCalls(t *testing.T) (out string) {
 	return out
 }
 
-// startAWS starts AWS's cloud controller manager. startAWS adds the text extraConfig to the
-// configuration. The program stops when the caller calls the returned function, and at the end of
-// the test.
+// startAWS starts AWS's cloud controller manager. It adds the text extraConfig to the configuration
+// of this program. The returned function stops the program. Without a call of this function, the
+// program stops at the end of the test.
 func (l *labRun) startAWS(t *testing.T, ccm, extraConfig string) (stop func()) {
 	t.Helper()
 	env, err := exec.Command("sh", "-c", `eval "$("$0" dialect env aws --data-dir "$1")" && env`, l.allinone, l.dir).Output()

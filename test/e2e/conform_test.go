@@ -180,7 +180,8 @@ func TestConformanceOfHetzner(t *testing.T) {
 var failuresOfHetzner = []string{"node.create-race", "node.outage", "lb.unsupported", "ops.restart"}
 
 // nightly enables the conformance checks of other providers' programs. These checks find errors of
-// those programs, so the checks run only with this flag. hack/nightly sets the flag.
+// those programs, and not of this project. So these checks run only with this flag. hack/nightly
+// sets the flag.
 var nightly = flag.Bool("nightly", false, "also run the conformance checks of other providers' programs")
 
 func onlyNightly(t *testing.T) {

@@ -128,8 +128,7 @@ func TestHetznerCCM(t *testing.T) {
 	h.awaitEmpty("the load balancer of the deleted Service is gone", func() string { return h.cloud("lb", "list", "-o", "name") })
 	checkGolden(t, "testdata/hcloud-ccm.golden", h.callNames(t))
 
-	// The dialect supports all calls of the cloud controller manager, and all features of these
-	// calls.
+	// The dialect answers an unsupported call or feature with the status 501.
 	metrics, err := fetch(h.component("cloudsim").Address + "/metrics")
 	if err != nil {
 		t.Fatal(err)

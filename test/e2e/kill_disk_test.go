@@ -9,10 +9,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// disk creates the writer's disk n. If the writer already has this disk, the method attaches,
-// detaches, resizes, deletes or reads the disk at random. If the writer has a snapshot, the method
-// creates disk 1 from the snapshot. Otherwise it creates an empty disk. Disk 0 is always created
-// empty.
+// disk makes a call for the writer's disk n. If the writer already has this disk, the method
+// attaches, detaches, resizes, deletes or reads the disk at random. Otherwise it creates the disk.
+// If the writer has a snapshot, the method creates disk 1 from the snapshot. All other new disks
+// are empty.
 func (w *writer) disk(ctx context.Context, c *client.Client, n int) error {
 	id, snapshot, to := w.disks[n], w.snapshot, w.instances[w.rng.IntN(len(w.instances))]
 	name := fmt.Sprintf("disk-%d-%d", w.n, n)

@@ -83,8 +83,8 @@ func TestKillDuringLoad(t *testing.T) {
 	t.Logf("%d loads were complete at the kill, %d loads were not", loads[true], loads[false])
 }
 
-// disksOf contains the ids of the disks of each state. Both states contain disk-000001, with
-// different data.
+// disksOf maps the name of each saved state to the ids of its disks. Both states contain
+// disk-000001, with different data.
 var disksOf = map[string][]string{"one": {"disk-000001", "disk-000002"}, "two": {"disk-000001"}}
 
 // fillDisks creates the disks of the state with the given name, and writes this name many
@@ -164,8 +164,9 @@ func populate(t *testing.T, c *client.Client, prefix string, n int) {
 	}
 }
 
-// loadedState returns the name of the state that the cloud has. The names of all n instances begin
-// with this name.
+// loadedState returns the name of the saved state that the cloud contains. Each instance of a saved
+// state has a name that begins with the state's name. The test fails if the cloud does not have
+// exactly the n instances of one state.
 func loadedState(t *testing.T, c *client.Client, n int) string {
 	t.Helper()
 	all, _, err := cloudsim.All(t.Context(), c.ListInstances, cloudsim.ListOptions{Limit: cloudsim.MaxPageSize})

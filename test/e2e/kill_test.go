@@ -144,9 +144,9 @@ func (v *victim) killBusy() {
 	c.HTTP.CloseIdleConnections()
 }
 
-// killIdle waits until the cloud has finished all operations, and fails if an operation
-// stays open or if the watcher misses an event. Then it kills the idle cloud and checks the data
-// file.
+// killIdle waits until the cloud has finished all operations. Then it kills the idle cloud and
+// checks the data file. The test fails if an operation stays open or if the watcher misses an
+// event.
 func (v *victim) killIdle() {
 	v.start()
 	c := v.client()

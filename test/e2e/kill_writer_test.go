@@ -116,8 +116,8 @@ func (w *writer) instance(ctx context.Context, c *client.Client, n int) error {
 	}
 }
 
-// goneAddress returns a deleted address for the function say, which needs the id of the resource.
-// The answer to the delete request is empty and does not contain the id.
+// goneAddress returns an Address that contains only the id. The function say needs the id of a
+// deleted address, but the cloud's answer to a delete request is empty.
 func goneAddress(id cloudsim.AddressID) cloudsim.Address { return cloudsim.Address{ID: id} }
 
 func (w *writer) address(ctx context.Context, c *client.Client, n int) error {

@@ -49,7 +49,8 @@ type labComponent struct {
 	Resident, Proportional int64
 }
 
-// newLab returns a lab in a new folder. It needs the binaries that `make build` makes.
+// newLab returns a lab in a new folder. If the binaries of `make build` are missing, the test
+// fails.
 func newLab(t *testing.T) *labRun {
 	t.Helper()
 	if testing.Short() {

@@ -21,8 +21,8 @@ import (
 
 // TestLabTunnelWithTwoServers proves that kube-apiserver reaches kubelets, a webhook and an
 // aggregated API through the network proxy. The proxy has three agents, and two servers that share
-// one address. The test kills one server, and then the agents. After the last agent has ended, the
-// error message of kubectl contains the reason.
+// one address. The test kills one server, and then the agents. After the last agent has ended,
+// kubectl reports that no agent is connected.
 func TestLabTunnelWithTwoServers(t *testing.T) { newLab(t).testTunnelWithTwoServers(hollowTunnel) }
 
 // TestRealTunnelWithTwoServers is TestLabTunnelWithTwoServers with real nodes.
@@ -166,8 +166,8 @@ func (l *labRun) checkTunnel(when string, targets tunnelTargets) {
 	l.awaitOutput(`"kind":"APIResourceList"`, "get", "--raw", "/apis/shop.example/v1")
 }
 
-// failover listens at one address, which it returns. It forwards each connection to the first
-// reachable server, so it acts as the load balancer of the servers.
+// failover listens on a new address and returns this address. It forwards each connection to the
+// first reachable server, so it acts as the load balancer of the servers.
 func failover(t *testing.T, servers []string) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -204,8 +204,8 @@ func pass(c net.Conn, servers []string) {
 	}
 }
 
-// extend starts an aggregated API, and a webhook that refuses a ConfigMap. It registers the API and
-// the webhook in the cluster.
+// extend starts an aggregated API, and a webhook that refuses ConfigMaps with the name "refused".
+// It registers the API and the webhook in the cluster.
 func (l *labRun) extend(targets tunnelTargets) {
 	l.t.Helper()
 	t, host := l.t, targets.at(l)

@@ -128,8 +128,8 @@ func inNetwork(pid int, fn func() error) error {
 	return <-done
 }
 
-// runInNamespace calls fn in the network namespace of a process. If fn fails, or if the thread
-// cannot enter the namespace, the method ends the test.
+// runInNamespace calls fn in the network namespace of a process. The test fails if the thread
+// cannot enter the namespace or if fn returns an error.
 func (w *internet) runInNamespace(pid int, fn func() error) {
 	w.t.Helper()
 	if err := inNetwork(pid, fn); err != nil {

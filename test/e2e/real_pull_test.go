@@ -157,8 +157,8 @@ func (l *labRun) testRealPullAsPod(t *testing.T, r string) {
 	l.refusedFor("lacks the permission registry.pull", "lost-its-role")
 }
 
-// testRealPullWithoutCloud proves that a pod starts while the cloud does not answer. The pod's
-// image must already be on the node.
+// testRealPullWithoutCloud proves that, while the cloud does not answer, a pod starts if its image
+// is already on the node.
 func (l *labRun) testRealPullWithoutCloud(t *testing.T, r string) {
 	pid := l.proxyPID("cloudsim")
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

@@ -28,10 +28,11 @@ var realLabs = make(chan struct{}, func() int {
 	return 1
 }())
 
-// newRealLab returns a lab with real machines. It needs root and `make machine`. If the maximum
-// number of labs with real machines already runs, newRealLab waits until one of these labs ends. A
-// parallel test must call newRealLab after t.Parallel. Otherwise, t.Parallel could wait for another
-// test, and the other test would wait in newRealLab for this test.
+// newRealLab returns a lab with real machines. Without root, it skips the test. If the files of
+// `make machine` are missing, the test fails. If the maximum number of labs with real machines
+// already runs, newRealLab waits until one of these labs ends. A parallel test must call newRealLab
+// after t.Parallel. Otherwise, t.Parallel could wait for another test, and the other test would
+// wait in newRealLab for this test.
 func newRealLab(t *testing.T) *labRun {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -123,7 +124,8 @@ func (l *labRun) listProcesses() []string {
 	return all
 }
 
-// machinePID returns the process id of the first process of an instance's machine, or 0.
+// machinePID returns the process id of the first process of an instance's machine. If this process
+// does not run, machinePID returns 0.
 func (l *labRun) machinePID(id string) int {
 	l.t.Helper()
 	for _, p := range l.listProcesses() {
@@ -278,7 +280,7 @@ func (l *labRun) answersFrom(url string, n int) (map[string]int, error) {
 	return seen, nil
 }
 
-// everyPod waits until each of the three pods answers requests.
+// everyPod waits until each of the load balancer's three pods has answered a request.
 func (l *labRun) everyPod(url string) {
 	l.t.Helper()
 	l.awaitEmpty("each pod receives requests", func() string {

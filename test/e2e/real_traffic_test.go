@@ -218,10 +218,10 @@ func startWatch(url string) (stop func() watch) {
 	}
 }
 
-// movesAway calls takeAway, which makes a node fail, and checks that requests fail at most for
-// healthWindow. It uses a Service with externalTrafficPolicy Local. With the policy Cluster,
-// kube-proxy would send some requests to the lost node's pods until Kubernetes has noticed the
-// loss.
+// movesAway calls takeAway, which makes a node fail. It checks that no request fails later than
+// healthWindow after this call. The Service has externalTrafficPolicy Local. With the policy
+// Cluster, kube-proxy would send requests to the failed node's pods until Kubernetes notices the
+// failure.
 func (l *labRun) movesAway(t *testing.T, takeAway func()) {
 	t.Helper()
 	url := l.realURL("drain")

@@ -97,8 +97,9 @@ const gib = 1 << 30
 
 var instanceOf = map[string]string{"node-1": "i-000001", "node-2": "i-000002"}
 
-// testVolumesRegister proves that the kubelet registers the CSI driver. The CSINode then contains
-// the driver with its topology key, and the Node has the label with the zone of the cloud.
+// testVolumesRegister proves that the kubelet registers the CSI driver. After the registration, the
+// CSINode contains the driver with its topology key. The Node has a label with the zone of its
+// instance.
 func (l *labRun) testVolumesRegister(*testing.T) {
 	l.cloud("instances", "create", "node-2", "--zone", "sim-1a", "--wait")
 	for _, node := range []string{"node-1", "node-2"} {
@@ -199,10 +200,10 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 }
 
 // testVolumesUpgrade kills the lab and starts a new version of the lab. It proves that the machine
-// and the pod continue to run. The test writes to the pod's volume while no lab runs, while the new
-// lab runs, and after the test has killed the driver on the machine. The pod must be able to read
-// each written file. At the end, the test stops and starts the lab. Then the machine boots again,
-// and the volume still has its data.
+// and the pod continue to run. The test writes three files to the pod's volume: one while no lab
+// runs, one while the new lab runs, and one after it has killed the driver on the machine. The pod
+// must be able to read each file. At the end, the test stops and starts the lab. Then the machine
+// boots again, and the volume still has its data.
 func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 	node := l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.spec.nodeName}")
 	machine, volume := l.machinePID(instanceOf[node]), l.volumePath("db-0")
@@ -269,8 +270,8 @@ func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 	}
 }
 
-// upgrade creates a folder with a copy of allinone, and with links to the other programs of the
-// lab. Afterward l uses this folder as the new version of the lab.
+// upgrade simulates a new version of the lab. It creates a folder with a copy of allinone, and with
+// links to the lab's other programs. Afterward l uses the programs in this folder.
 func (l *labRun) upgrade() {
 	l.t.Helper()
 	old, next := filepath.Dir(l.allinone), l.t.TempDir()

@@ -51,8 +51,8 @@ type registryTool struct {
 	remove func(ref string) error // nil if the client cannot delete
 }
 
-// TestRegistryClients proves that common clients can push, pull and delete images. The registry
-// refuses wrong and expired passwords.
+// TestRegistryClients proves that common clients can push, pull and delete images. It also
+// proves that the registry refuses wrong and expired passwords.
 func TestRegistryClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts other programs: run make e2e")
@@ -76,7 +76,7 @@ func registryCloud(t *testing.T) (c *client.Client, host, dir string) {
 	return v.client(), host, v.dir
 }
 
-// registryVictim returns a cloud with a registry. The test can kill this cloud.
+// registryVictim returns a cloud with a registry. The test must start the cloud, and can kill it.
 func registryVictim(t *testing.T) (v *victim, host string) {
 	t.Helper()
 	ports, err := freeport.Choose(1)
@@ -254,9 +254,9 @@ func skopeo(r *registryRun) registryTool {
 	}
 }
 
-// dockerClient returns Docker's client, which uses the running container engine. If no engine runs,
-// dockerClient starts one. Docker trusts every registry on loopback, so it does not need the
-// registry's CA. Docker cannot delete images in registries, so the result has no function remove.
+// dockerClient returns Docker's client, and starts a container engine if no engine runs. Docker
+// trusts every registry on loopback, so it does not need the registry's CA. Docker cannot delete
+// images in registries, so the result has no function remove.
 func dockerClient(r *registryRun) registryTool {
 	path := r.program("docker", "apt-get install docker.io")
 	sock := r.engine()
@@ -273,7 +273,7 @@ func dockerClient(r *registryRun) registryTool {
 	}
 }
 
-// engine starts a container engine and returns its address.
+// engine returns the address of the running container engine. If no engine runs, it starts one.
 func (r *registryRun) engine() (host string) {
 	r.t.Helper()
 	if os.Geteuid() != 0 && os.Getenv("DOCKER_HOST") == "" {
