@@ -73,7 +73,7 @@ func Annotations() []Annotation {
 
 // applyAnnotations applies the Service's annotations to the desired load balancer. It returns an
 // error for an unknown annotation with the prefix annotationPrefix, because the key is probably
-// misspelled. Without this error, a misspelled restriction would silently have no effect.
+// misspelled. Without this error, the annotation would silently have no effect.
 func applyAnnotations(desired *cloudsim.CreateLoadBalancer, svc *v1.Service) error {
 	var bad []error
 	known := map[string]bool{}

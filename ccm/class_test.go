@@ -80,8 +80,8 @@ func TestServiceWithoutClassIsIgnored(t *testing.T) {
 	}
 }
 
-// The CCM does not change a Service of another controller, even after a user
-// has changed the type of the Service. Such a Service no longer has a class.
+// A Service of another controller loses its class when a user changes its type. The CCM still does
+// not change this Service.
 func TestRemovedForeignClassIsIgnored(t *testing.T) {
 	for name, only := range map[string]bool{"of another class": false, "of none": true} {
 		t.Run(name, func(t *testing.T) {

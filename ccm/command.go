@@ -207,9 +207,9 @@ func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 // value. Without this gate, upstream compares the routes with the Nodes every ten seconds. With
 // this gate, upstream compares them only after a change of a Node and at each resync. If the
 // creation of a route failed, or if a person deleted a route, upstream creates the route only after
-// the next comparison. Upstream's default resync period is 12 to 24 hours. At a resync, the route
-// controller makes a call to the cloud, which lists the routes. The other controllers compare only
-// objects in their caches.
+// the next comparison. Upstream's default resync period, 12 to 24 hours, would be too long for this
+// repair. A resync needs little work. The route controller lists the routes of the cloud. The other
+// controllers compare only objects in their caches.
 const routeResync = time.Minute
 
 func (r *runner) setResync(isChosen bool) {

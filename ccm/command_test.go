@@ -133,9 +133,10 @@ func TestFlags(t *testing.T) {
 // does not stop all of its goroutines.
 func TestMain(m *testing.M) {
 	if os.Getenv("CCM_TEST_COMMAND") == "" {
-		// The tests use only the first of upstream's error handlers. The second handler waits after
-		// each error. In a synctest bubble, it would wait many years, because it compares the
-		// bubble's time with the real time at which the process started.
+		// The tests use only the first of upstream's error handlers. The second handler waits until
+		// some time has passed since the previous error. For the first error, it uses the start
+		// time of the process instead. The time in a synctest bubble begins in the year 2000, so
+		// the handler would wait many years.
 		utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 		// The fake API server panics if a watch has more unread events than
 		// DefaultChanSize, whose default is 100. A test that patches 250 Nodes

@@ -12,9 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// If any single call fails, or if its reply is lost, the provider finishes the work in at most
-// three more attempts. Then the load balancer is complete, or it is completely deleted. The test
-// checks this for every kind of load balancer.
+// In each run of the test, one call to the cloud fails, or its reply is lost. The provider
+// nevertheless completes the creation, change or deletion of the load balancer in at most three
+// more attempts. The test uses every kind of load balancer.
 func TestAnyCallMayFail(t *testing.T) {
 	for _, kind := range []struct {
 		name string

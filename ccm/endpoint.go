@@ -63,8 +63,8 @@ func (e endpointReader) awaitList(ctx context.Context, backoff wait.Backoff) err
 	return nil
 }
 
-// strippedSlice returns a copy of an EndpointSlice without managedFields, like
-// strippedNode.
+// strippedSlice returns a copy of an EndpointSlice without managedFields. It copies only the outer
+// struct.
 func strippedSlice(obj any) (any, error) {
 	s, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {
@@ -228,9 +228,9 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 	return backends, nil
 }
 
-// carriesPods returns false if no instance of these nodes has a pod range, because the cloud's
-// network then delivers no packets to pods. It returns true if the mirror (the CCM's copy of the
-// cloud) lacks an instance, or if there are no nodes.
+// carriesPods reports whether the cloud's network delivers packets to pods on these nodes. At least
+// one instance of the nodes must have a pod range. carriesPods also returns true if the list of
+// nodes is empty, or if the mirror (the CCM's copy of the cloud) lacks an instance.
 func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {

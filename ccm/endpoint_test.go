@@ -196,7 +196,7 @@ func TestUDPPodsHaveNoHealthCheck(t *testing.T) {
 	}
 }
 
-// When pods change, the CCM updates the targets with few calls for many changes. When the Service
+// When many pods of a Service change, the CCM updates the targets with few calls. When the Service
 // gets node ports, the CCM updates the load balancer. When a person changes the load balancer in
 // the cloud, the CCM repairs the load balancer. Changes of pods cause no repair.
 func TestTargetsFollowPods(t *testing.T) {

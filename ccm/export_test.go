@@ -148,8 +148,8 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
 // Resync calls setResync with upstream's default period and returns the resulting minimum resync
-// period. isChosen means that the user has set the period with a flag. setResync then does not
-// change it.
+// period. If isChosen is true, the user has set the period with a flag, and setResync does not
+// change the period.
 func Resync(isChosen bool) (time.Duration, error) {
 	opts, err := defaultOptions()
 	if err != nil {

@@ -268,10 +268,9 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 // rightPlace returns nil if this process has found an instance of this cluster in the current cloud
 // and project. At each call, it compares the current cloud and project with the cloud and project
 // of that instance, because the settings and the token may have changed. The parameter url is the
-// URL of the cloud in which find did not find the Node's instance. If the settings now contain
-// another URL, rightPlace returns an error. If the token is for all projects and the configuration
-// contains no project, the CCM finds the instances of every project. In this case rightPlace
-// compares only the cloud.
+// URL that the method find used. If the URL in the settings has changed since then, rightPlace
+// returns an error. If the token is for all projects and the configuration contains no project, the
+// CCM finds the instances of every project. In this case rightPlace compares only the cloud.
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	if s.settings.Get().URL != url {
 		return fmt.Errorf("node %q: the Node stays, because the URL of the cloud changed during the search for its instance", name)

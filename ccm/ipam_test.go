@@ -229,9 +229,9 @@ func TestRangesOfANodeOfAnotherName(t *testing.T) {
 	eventually.True(t, "the Node has its ranges", func() bool { return slices.Equal(podCIDRs(t, kube, "other"), i.PodRanges) })
 }
 
-// The patch with the ranges contains the UID of the Node, so a new Node with
-// the same name does not get these ranges. Kubernetes does not allow a later
-// change of ranges.
+// The patch with the ranges contains the UID of the Node. Without the UID, a new Node with the same
+// name could get the ranges of the deleted Node. Kubernetes does not allow a later change of
+// ranges, so the CCM could not correct this error.
 func TestRangePatchContainsNodeUID(t *testing.T) {
 	r := newPodRig(t)
 	r.createMachine(t, "node-1")

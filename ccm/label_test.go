@@ -32,9 +32,9 @@ func TestNodeLabelsFollowInstance(t *testing.T) {
 	r.startMirror(t)
 	n := initializedNode(i)
 	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
-	// The CCM must not trust this annotation. Kubernetes allows a kubelet to
-	// write annotations of its own Node, but not to write labels with the
-	// prefix node-restriction.kubernetes.io.
+	// Kubernetes allows a kubelet to write annotations of its own Node, but not to write labels
+	// with the prefix node-restriction.kubernetes.io. If the CCM trusted this annotation, a kubelet
+	// could use it to delete these labels.
 	n.Annotations = map[string]string{ccm.AnnotationNodeLabels: "node-restriction.kubernetes.io/tenant,topology.kubernetes.io/zone"}
 	kube := fake.NewClientset(n)
 	step := func(when string, want map[string]string) {

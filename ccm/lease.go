@@ -20,7 +20,7 @@ import (
 // short.
 const leaseDeadline = 5 * time.Second
 
-// leaseRetry is the time between two attempts to read the identity.
+// leaseRetry is the time between two attempts to read the main Lease in setIdentity.
 const leaseRetry = 250 * time.Millisecond
 
 // leaseReleaser releases the Leases of this process when the process ends.

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/ccm"
 )
 
-// If the first read of the Lease fails, the process reads the Lease again. It then releases the
-// Lease when it stops.
+// If the first read of the Lease fails, the process reads the Lease again. When the process stops,
+// it releases the Lease.
 func TestLeaseIsReleasedAfterFailedRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset(&coordinationv1.Lease{

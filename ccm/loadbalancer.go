@@ -378,9 +378,9 @@ func (b *loadBalancers) awaitActive(ctx context.Context, lb cloudsim.LoadBalance
 	return lb, api.NewRetryError(fmt.Sprintf("load balancer %s (%s) is %s", lb.ID, lb.IP, lb.State), retryAfter)
 }
 
-// isTimeout reports whether the error err means that a wait reached its time
-// limit or that its context ended. If the cloud did not answer a call before
-// the deadline, the result is false.
+// isTimeout reports whether err is the error of a wait that reached its time limit, or of a context
+// that ended during the wait. If err means that the cloud did not answer a call, the result is
+// false.
 func isTimeout(err error) bool {
 	return wait.Interrupted(err) && cloudsim.KindOf(err) != cloudsim.Unavailable
 }

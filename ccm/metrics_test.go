@@ -15,9 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// nonzeroCounters returns the metrics of calls to the cloud that are not 0. For a histogram, it
-// returns the number of observations. It reads the metrics from the registry that the command `ccm`
-// serves.
+// nonzeroCounters returns the values of the metrics about calls to the cloud. It omits metrics with
+// the value 0. For a histogram, it returns the number of observations. It reads the metrics from
+// the registry that the command `ccm` serves.
 func nonzeroCounters(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()

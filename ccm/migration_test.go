@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/ccm"
 )
 
-// Upstream's default configuration for leader migration lists three controllers. Two of the names
-// are outdated, so the CCM does not migrate these two controllers. It would run them under its main
+// Upstream's default configuration for leader migration lists three controllers, two of them with
+// outdated names. With this configuration, the CCM would run these two controllers under its main
 // Lease. An older kube-controller-manager uses another Lease, so it could run these controllers at
 // the same time. The default configuration of this package migrates the controllers for load
 // balancers, for routes and for the deletion of Nodes.

@@ -74,8 +74,8 @@ func (m *mirror) run(ctx context.Context) {
 // relist calls applyFn and cancels the watch, so that mirror.run lists all objects again. The
 // function applyFn stores a new configuration, which may contain the URL of another cloud. relist
 // holds the lock mu during the call of applyFn. So no caller can use objects of the old cloud
-// together with the new configuration. Until the new lists are complete, callers do not use the
-// mirror, even if the mirror still receives an earlier list or event.
+// together with the new configuration. Callers do not use the mirror until the new lists are
+// complete. A late list or event of the old cloud does not change this.
 func (m *mirror) relist(applyFn func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -278,8 +278,8 @@ func (s *mirroredKind[ID, T]) reset(all []T) {
 }
 
 // put stores the resource v. If the store already has a newer revision of this resource, put does
-// nothing. The watch begins at the revision of the first page of a list. A later page of this list
-// can therefore contain a newer revision of the resource than an event.
+// nothing. The watch begins at the revision of the first page of a list. An event of the watch can
+// therefore be older than the same resource on a later page of this list.
 func (s *mirroredKind[ID, T]) put(v T) {
 	id := s.id(v)
 	if have, ok := s.byID[id]; ok {

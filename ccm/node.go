@@ -40,7 +40,7 @@ func isExcluded(n *v1.Node) bool {
 	return err != nil || b
 }
 
-// nodeMatters reports whether the change of a node may change the targets of a
+// nodeMatters reports whether the change of a node can affect the targets of a
 // load balancer.
 func nodeMatters(before, after *v1.Node) bool {
 	return before.Spec.ProviderID != after.Spec.ProviderID ||

@@ -37,9 +37,8 @@ type sweeper struct {
 	since map[orphan]time.Time // the time when the sweeper first found each orphan
 }
 
-// orphan identifies a load balancer that no Service requests. For a shared load
-// balancer, orphan identifies the membership of one Service that no longer uses
-// the load balancer.
+// orphan identifies a load balancer and a Service that no longer requests it.
+// Other Services may still use the load balancer if it is shared.
 type orphan struct {
 	lb cloudsim.LoadBalancerID
 	member

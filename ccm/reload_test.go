@@ -120,8 +120,8 @@ type observer func()
 
 func (o observer) Write(p []byte) (int, error) { o(); return len(p), nil }
 
-// When the provider uses a new URL, the mirror of the old cloud is already unusable. A message of
-// the old cloud's watch does not change this.
+// As soon as the provider uses a new URL, callers can no longer use the mirror of the old cloud. A
+// late message of the old cloud's watch does not change this.
 func TestReloadDropsOldMirrorFirst(t *testing.T) {
 	settings := ccm.NewSettings(ccm.Config{URL: "http://old.example"})
 	var p *ccm.Provider

@@ -35,9 +35,9 @@ const (
 
 // repairer corrects differences that upstream's service controller ignores.
 // Upstream's controller acts when a Service changes, when a Node appears or
-// disappears, and when a label excludes a Node. It does not act if a person
-// changes or deletes a load balancer in the cloud, or removes the status of a
-// Service. It also ignores changes of node labels that a node selector uses.
+// disappears, and when a label excludes a Node from load balancers. It does not
+// act if a person changes or deletes a load balancer in the cloud, or removes
+// the status of a Service. It also ignores changes of node labels that a node selector uses.
 //
 // When a Service, a Node or a load balancer changes, the repairer compares the
 // requested load balancer with the load balancer in the mirror, a local copy.
@@ -93,9 +93,9 @@ func (r *repairer) run(ctx context.Context) {
 	})
 }
 
-// drainSynced waits until the informers of a controller have listed all objects. Then it drains the
-// queue q with queue.Drain until ctx ends. With an incomplete list of Nodes, the controller would
-// remove targets from working load balancers.
+// drainSynced waits until the informers of a controller have listed all objects. Then it calls
+// queue.Drain, which handles the names in the queue q until ctx ends. Without the wait, the list of
+// Nodes could be incomplete, and the controller would remove targets from working load balancers.
 func drainSynced(ctx context.Context, controller string, synced []cache.DoneChecker, q queue.Interface, workers int, workFn func(context.Context, string) (time.Duration, error)) {
 	if !cache.WaitFor(ctx, "caches of "+controller, synced...) {
 		q.ShutDown()

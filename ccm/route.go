@@ -39,10 +39,10 @@ type routes struct {
 	early map[string]string // Node name by destination, for routes that the CCM creates before the Node has the range
 }
 
-// addEarly records that the allocator creates a route to a pod range (the destination) before the
-// Node has this range. ListRoutes omits the route until forgetNode removes the record. If
-// ListRoutes returned the route, the framework would delete the route, because no Node has the pod
-// range.
+// addEarly records that the allocator of pod ranges creates a route before the Node has the range.
+// The argument destination is this range. ListRoutes omits the route until forgetNode removes the
+// record. If ListRoutes returned the route, the framework would delete the route, because no Node
+// has the pod range.
 func (r *routes) addEarly(destination, node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,8 +145,8 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *clou
 }
 
 // replaceRoute searches for an existing route with the name of the wanted route. If no route has
-// this name, or if the route belongs to another cluster, the method returns an error that wraps the
-// argument exists. If the route leads to the wanted instance, and the cloud is not deleting the
+// this name, or if the route belongs to another cluster, the method returns an error of the kind
+// cloudsim.Exists. If the route leads to the wanted instance, and the cloud is not deleting the
 // route, the method returns the route. Otherwise the method deletes the route and creates the
 // wanted route.
 func (r *routes) replaceRoute(ctx context.Context, want cloudsim.CreateRoute, exists error) (have cloudsim.Route, err error) {

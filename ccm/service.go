@@ -167,9 +167,10 @@ func sourceRanges(svc *v1.Service) ([]string, error) {
 }
 
 // staticAddresses returns the addresses that the Service requests in the field spec.loadBalancerIP
-// or in the annotation AnnotationLoadBalancerIP. If an address is invalid, or if the annotation
-// lacks the address of the field, the function returns an error. An IPv6 address can be written in
-// several ways, so staticAddresses converts each address to the form that the cloud uses.
+// or in the annotation AnnotationLoadBalancerIP. If an address is invalid, the function returns an
+// error. If the Service has both, but the annotation does not contain the address of the field, the
+// function also returns an error. An IPv6 address can be written in several ways, so
+// staticAddresses converts each address to the form that the cloud uses.
 func staticAddresses(svc *v1.Service) (all []string, err error) {
 	field, annotation := svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]
 	if field != "" {

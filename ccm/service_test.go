@@ -275,8 +275,9 @@ func TestScheme(t *testing.T) {
 	}
 }
 
-// With the PROXY protocol the IP mode is always Proxy, because a direct
-// connection to a pod does not contain the header of the protocol.
+// With the PROXY protocol the IP mode is always Proxy. With the mode VIP,
+// connections from the cluster's pods would bypass the load balancer and lack
+// the header of the protocol.
 func TestIPMode(t *testing.T) {
 	r := newRig(t)
 	for mode, svc := range map[v1.LoadBalancerIPMode]*v1.Service{

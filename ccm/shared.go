@@ -183,7 +183,7 @@ func partOf(lb cloudsim.LoadBalancer, svc *v1.Service) cloudsim.LoadBalancer {
 
 // removeMember removes the listeners and labels of a member from a shared load balancer. If the
 // load balancer has no other member, or if no listener would remain, the method deletes the load
-// balancer. The caller must hold the slot of the channel sharedSlot, so that no other goroutine of
+// balancer. The caller must hold the lock of the method lockShared, so that no other goroutine of
 // this process adds a member during the call. Another process may add a member just before the
 // deletion. This member then loses its load balancer, and a regular repair creates the load
 // balancer again.

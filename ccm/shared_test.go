@@ -109,9 +109,8 @@ func TestSharedRefuses(t *testing.T) {
 	}
 }
 
-// A shared load balancer belongs to one namespace. If Services in two
-// namespaces have the same annotation for a shared load balancer, they get two
-// load balancers.
+// A shared load balancer belongs to one namespace. If Services in two namespaces have the same
+// value of the annotation for a shared load balancer, each Service gets its own load balancer.
 func TestSharedLoadBalancerStaysInNamespace(t *testing.T) {
 	r := newRig(t)
 	r.ensure(t, sharingService("01", 80))
@@ -121,7 +120,7 @@ func TestSharedLoadBalancerStaysInNamespace(t *testing.T) {
 	}
 }
 
-// The sweeper deletes load balancers of deleted Services. If such a Service used a shared load
+// The sweeper deletes load balancers of deleted Services. If a deleted Service used a shared load
 // balancer, the sweeper removes only the membership of this Service. It does not delete a load
 // balancer that other Services use.
 func TestSharedPortsOfDeletedService(t *testing.T) {
@@ -172,8 +171,9 @@ func TestUpdateWithoutSharedAnnotation(t *testing.T) {
 	}
 }
 
-// If a member of a shared load balancer selects nodes, EnsureLoadBalancer and UpdateLoadBalancer
-// return an error. They do not change the targets, because the other members need these targets.
+// The annotations for a shared load balancer and for a node selector exclude each other. If a
+// Service has both, EnsureLoadBalancer and UpdateLoadBalancer return an error. They do not change
+// the targets, because other Services on the load balancer need these targets.
 func TestUpdateOfMemberThatSelectsNodes(t *testing.T) {
 	r := newRig(t)
 	nodes := []*v1.Node{initializedNode(r.createMachine(t, "node-1"))}
