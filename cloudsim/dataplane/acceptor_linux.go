@@ -120,7 +120,7 @@ func (f *forwarder) closeEntry(e *entry) {
 	}
 }
 
-// resumeAccept makes the loop wait for clients.
+// resumeAccept makes the loop accept clients, at the start and after an error.
 func (a *acceptor) resumeAccept() {
 	var err error
 	if a.id, err = a.loop.watch(a.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE, a); err != nil {

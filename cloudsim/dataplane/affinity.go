@@ -11,8 +11,9 @@ import (
 // recently used entry.
 const maxKept = 100_000
 
-// affinity stores the target of each client, for each pool of targets. The zero value stores
-// nothing. The balancer's mu protects the affinity. Every call takes amortized constant time.
+// affinity stores the target of each client, for each pool of targets. If the field timeout is 0,
+// it stores nothing. The balancer's mu protects the affinity. Every call takes amortized constant
+// time.
 type affinity struct {
 	timeout  time.Duration // time after which the load balancer forgets a client; 0: it remembers no client
 	byClient map[clientOf]*list.Element

@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// lostEvery is the minimum time between two log lines of a balancer about a client that reached no
+// lostEvery is the minimum time between two log lines of a balancer about clients that reached no
 // target. Without this limit, an outage of all targets could cause thousands of log lines in a
 // second.
 const lostEvery = 10 * time.Second

@@ -241,7 +241,8 @@ func (m *fakeCloud) statuses(id cloudsim.LoadBalancerID) []cloudsim.LoadBalancer
 }
 
 // await waits until the status of a load balancer contains all of its listeners and targets, and
-// check accepts the status. check returns "" to accept a status, or the reason why it does not.
+// the function check accepts the status. To accept a status, check returns "". Otherwise it returns
+// the reason why the status is not acceptable.
 func (m *fakeCloud) await(t testing.TB, id cloudsim.LoadBalancerID, check func(cloudsim.LoadBalancerStatus) string) cloudsim.LoadBalancerStatus {
 	t.Helper()
 	var last cloudsim.LoadBalancerStatus

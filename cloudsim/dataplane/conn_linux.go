@@ -159,7 +159,8 @@ func (c *conn) tryAnotherTarget(err error) bool {
 }
 
 // handleDialResult starts forwarding if the target accepted the connection and the balancer still
-// allows the session. Otherwise it dials another target.
+// allows the session. Otherwise it dials another target. If tryAnotherTarget finds no other target,
+// the connection ends.
 func (c *conn) handleDialResult(events uint32) {
 	var err error
 	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
@@ -221,9 +222,9 @@ func (c *conn) moveBytes() {
 		w := &c.halves[d]
 		unfinished, err := w.moveBytes(c.loop)
 		if err != nil {
-			// If the other half of the connection is done, the loop has sent all bytes of dst to
-			// src. If src also still works, the loop closes the sockets without a reset, so that
-			// the peer of src can read these bytes.
+			// If the other half of the connection is done, the loop has sent all bytes from dst to
+			// src. But the peer of src may not have read all of these bytes yet. A reset could
+			// discard the remaining bytes. So if src still works, the loop sends no reset.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
@@ -240,7 +241,8 @@ func (c *conn) moveBytes() {
 
 // checkDeadline checks the deadline of a connection. After the deadline of a dial, the method dials
 // another target. After the idle timeout, the method resets the connection, unless bytes wait for a
-// slow reader. The client's endpoint checks the deadline for both endpoints.
+// slow reader. The client's endpoint checks the deadline for both endpoints. The method returns the
+// time of the next check. If no check is necessary, it returns the constant never.
 func (s *endpoint) checkDeadline(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {
@@ -282,9 +284,8 @@ func (c *conn) hasWaitingBytes() bool {
 	return !c.halves[in].empty() || !c.halves[out].empty() || hasUnsent(c.front.fd) || hasUnsent(c.back.fd)
 }
 
-// cutSoon tells the loop to reset the connection, and does not wait for the
-// loop. The loop resets the connection only in the phase named forwarding. Any
-// goroutine may call cutSoon.
+// cutSoon tells the loop to reset the connection, and does not wait for the loop. If the connection
+// has ended before the loop resets it, the loop does nothing. Any goroutine may call cutSoon.
 func (c *conn) cutSoon() {
 	c.loop.enqueue(func() {
 		if c.phase == forwarding {

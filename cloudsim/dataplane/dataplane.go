@@ -69,13 +69,12 @@ type Config struct {
 	PublishedBind string
 	// Claim are ranges of addresses. Run adds routes that make these addresses local addresses of
 	// this machine, and deletes the routes before it returns. The routes need Linux and
-	// CAP_NET_ADMIN. Without these, Run only logs warnings.
+	// CAP_NET_ADMIN. If Run cannot add a route, it logs a warning and continues.
 	Claim []netip.Prefix
 	// ShowClients makes targets with an IPv4 address see a client's own IPv4 address instead of
-	// this machine's address. It needs Linux and CAP_NET_ADMIN. The caller must configure the
-	// network to route the targets' answers back to this machine. The destination address of these
-	// answers is the client's address. The caller must also configure this machine to accept these
-	// answers.
+	// this machine's address. It needs Linux and CAP_NET_ADMIN. The targets then send their answers
+	// to the client's address. So the caller must configure the network to route these answers to
+	// this machine. The caller must also configure this machine to accept these answers.
 	//
 	// HideClients are ranges of client addresses. ShowClients has no effect for clients in these
 	// ranges and for clients with loopback addresses. If the targets' answers to a client do not

@@ -49,9 +49,9 @@ func TestDialPolicy(t *testing.T) {
 }
 
 // The policy refuses each address of this machine, even if the address is in the ranges of
-// Config.Networks. This machine can get an address that the policy allowed before. After the next
-// read of this machine's addresses, the policy refuses this address. If the policy cannot read this
-// machine's addresses, the policy allows no address in the ranges of Config.Networks.
+// Config.Networks. If this machine gets an address that the policy allowed before, the policy
+// refuses this address after the next read of this machine's addresses. If the policy cannot read
+// this machine's addresses, it allows no address in the ranges of Config.Networks.
 func TestDialPolicyRefusesNewLocalAddress(t *testing.T) {
 	p := newDialPolicy(Config{Networks: prefixesOf("10.0.0.0/8")})
 	var host []netip.Prefix

@@ -42,7 +42,8 @@ type udpServer struct {
 	flows map[netip.AddrPort]*flow
 }
 
-// receive forwards datagrams until ctx ends and the socket is closed. Then it ends every flow.
+// receive forwards datagrams until ctx ends. Then it ends every flow. The caller must also close
+// the socket when ctx ends. Otherwise receive continues to wait for a datagram.
 func (p *udpServer) receive(ctx context.Context) {
 	defer p.endAll()
 	_ = p.conn.SetReadBuffer(1 << 20) // a burst of datagrams waits in this buffer; the kernel may grant a smaller buffer

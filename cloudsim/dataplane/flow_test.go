@@ -17,7 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// udpServer answers every datagram with name, a colon and the datagram.
+// udpServer starts a server that answers every datagram with the given name, a colon and the
+// datagram.
 func udpServer(t testing.TB, ip string, port int, name string) (stop func(), boundPort int) {
 	t.Helper()
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(ip), Port: port})

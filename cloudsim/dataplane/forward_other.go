@@ -181,18 +181,19 @@ func (c *conn) carry(d direction, dst, src *net.TCPConn, l *listener) {
 
 var errIdle = errors.New("idle for too long")
 
-// idleChecks is the number of checks during an idle timeout of at most 40 s. With a longer timeout,
-// there are more checks, and the time between two checks is 10 s. A connection is idle if the
-// checks find no activity for the whole timeout. Each check adds only the planned interval to the
-// idle time, even if the process was stopped for a longer time.
+// idleChecks is the number of checks during an idle timeout of at most 40 s. If the timeout is
+// longer, the time between two checks is 10 s. A connection is idle if the checks find no activity
+// for the whole timeout. Each check adds the planned interval to the idle time, even if the real
+// interval was longer. So the idle time does not grow while the process is stopped.
 const idleChecks = 4
 
 // moveBytes moves bytes from src to dst until src ends.
 //
-// While moveBytes waits for src, it wakes up for each check of the idle timeout. Unlike the version
-// with epoll, this version cannot detect bytes that wait for a slow reader. If the reader does not
-// take these bytes within the idle timeout, moveBytes returns errIdle for the opposite direction.
-// Then the data plane resets the connection.
+// While moveBytes waits for src, it wakes up for each check of the idle timeout. While it waits for
+// a slow reader of dst, it makes no checks. But the call of moveBytes for the opposite direction
+// still makes checks. If this call finds no activity in both directions for the idle timeout, it
+// returns errIdle, and the data plane resets the connection. Only the version with epoll can detect
+// bytes that wait for a slow reader.
 func (c *conn) moveBytes(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newPooledReader(src, small)
 	if err != nil {

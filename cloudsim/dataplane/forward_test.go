@@ -413,8 +413,8 @@ func TestAlternatingTrafficIsNotIdle(t *testing.T) {
 	}
 }
 
-// All listeners together have at most MaxOpen connections. If a listener sets no limit, its
-// limit is at most half of MaxOpen, rounded up.
+// All listeners together have at most MaxOpen connections. A listener without its own limit has
+// at most half of MaxOpen, rounded up.
 func TestMaxOpen(t *testing.T) {
 	for says, maxOpen := range map[int]int{0: 3, 100: 2} {
 		f := newFleet(t, 1, sayName)

@@ -103,9 +103,8 @@ func TestExcludedClientGetsNoOtherTarget(t *testing.T) {
 	}
 }
 
-// A server can listen on any address of a claimed range, and clients reach the
-// server, although no interface has the address. After the call of release, no
-// server can listen on the address.
+// A server can listen on any address of a claimed range, although no interface has the address.
+// Clients can reach this server. After the range is released, no server can listen on the address.
 func TestClaim(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to create a network namespace")

@@ -21,8 +21,9 @@ const (
 	// stays on the thread that accepted it. If there are many connections, forwarding is fastest
 	// when all processors share the connections.
 	imbalance = 32
-	// tick is the minimum time between two checks of all deadlines. Only forwarder.checkDeadlines
-	// requests an earlier check. So the loop may handle a deadline up to one tick late.
+	// tick is the usual minimum time between two checks of all deadlines. If an idle timeout has
+	// changed or is shorter than tick, scheduleCheck requests an earlier check. So the loop may
+	// handle a deadline up to one tick late.
 	tick  = 50 * time.Millisecond
 	never = time.Duration(math.MaxInt64)
 )
@@ -85,8 +86,8 @@ func (f *forwarder) leastLoaded(acceptLoop *loop) *loop {
 	return least
 }
 
-// descriptorOwner is the owner of a descriptor that a loop waits for. Only the loop calls the
-// methods of the owner.
+// descriptorOwner handles the events and the deadline of a descriptor that a loop watches. Only
+// this loop calls the methods.
 type descriptorOwner interface {
 	handleEvents(events uint32)
 	// checkDeadline handles the deadline of the owner if the deadline has passed. It returns the
@@ -155,8 +156,8 @@ func (l *loop) enqueue(f func()) {
 	}
 }
 
-// runInLoop runs f in the goroutine of the loop, and waits until f has returned. The loop must
-// not have ended.
+// runInLoop runs f in the goroutine of the loop, and waits until f has returned. If the loop has
+// ended, runInLoop never returns.
 func (l *loop) runInLoop(f func()) {
 	done := make(chan struct{})
 	l.enqueue(func() {
@@ -210,8 +211,8 @@ func roundUpMillis(d time.Duration) int {
 
 // tick updates the loop's clock. The parameter allowed is the longest time for which the loop
 // planned to sleep. If more than this duration plus one second has passed since the last call of
-// tick, the process was probably suspended. The clock then does not count the excess time.
-// Otherwise the loop would treat all connections as idle and close them.
+// tick, the process was probably suspended. The clock then does not count the excess time,
+// because the loop would otherwise treat all connections as idle and close them.
 func (l *loop) tick(allowed time.Duration) {
 	now := time.Since(startTime) - l.lost
 	if late := now - l.now - min(allowed, now-l.now); late > time.Second {

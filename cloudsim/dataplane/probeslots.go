@@ -20,7 +20,7 @@ type probeSlots struct {
 }
 
 // probeShare is the share of the probe slots that one load balancer has. The zero value has no
-// slots. The mu of probeSlots protects a probeShare.
+// slots. The field probeSlots.mu protects a probeShare.
 type probeShare struct {
 	taken int
 	queue []chan struct{} // one channel per waiting call of takeSlot, closed when the call gets a slot; first call first

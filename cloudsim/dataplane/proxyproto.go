@@ -8,7 +8,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// proxyV2Signature begins every binary header. See PROXY protocol, section 2.2.
+// proxyV2Signature begins every PROXY header of version 2. See PROXY protocol, section 2.2.
 const proxyV2Signature = "\r\n\r\n\x00\r\nQUIT\n"
 
 // proxyHeader returns the PROXY header that a target gets before the client's

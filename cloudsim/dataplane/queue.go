@@ -64,8 +64,8 @@ func (q *queue) Pop() any {
 }
 
 // setQueued adds s to the queue if queued is true. Otherwise it removes s from the queue. If s is
-// already in the queue and queued is true, setQueued moves s to its new place in the order. The
-// place may differ, because the weight of the target may have changed. When setQueued adds s to the
+// already in the queue and queued is true, setQueued moves s to its right place in the order,
+// because the weight of the target may have changed. When setQueued adds s to the
 // queue, it sets s.turn to the later of s.turn and q.now. So s gets a turn soon, but does not get
 // the turns that it missed.
 func (q *queue) setQueued(s *slot, queued bool) {

@@ -93,11 +93,11 @@ func (b *balancer) dialFailed(t *target) {
 	t.failedDials++
 }
 
-// retry releases the target of c, and chooses another target that the caller has not tried. If err
-// is not nil, retry counts a failed dial of the target of c. If err is nil, this target did not
-// cause the retry. retry returns false if no other target is available, or if the caller has tried
-// dialAttempts targets. It also returns false if the balancer has stopped, or if the source ranges
-// no longer allow the client.
+// retry releases the target of c, and chooses another target that the caller has not tried. If the
+// dial of the target of c failed, err is its error, and retry counts a failed dial. If another
+// event prevented the session, e.g. a change of the rules, err is nil. retry returns false if no
+// other target is available, or if the caller has tried dialAttempts targets. It also returns false
+// if the balancer has stopped, or if the source ranges no longer allow the client.
 func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, err error) (choice, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

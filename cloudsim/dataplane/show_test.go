@@ -8,8 +8,8 @@ import (
 )
 
 // With ShowClients, targets see the addresses of IPv4 clients. They do not see the addresses of
-// IPv6 clients, loopback clients and clients in HideClients. Targets with IPv6 addresses and
-// targets without ShowClients see no client addresses.
+// IPv6 clients, loopback clients and clients in HideClients. Targets with IPv6
+// addresses see no client addresses. Without ShowClients, no target sees a client address.
 func TestClientAddressesAtTargets(t *testing.T) {
 	inside := dataplane.Config{ShowClients: true, HideClients: []netip.Prefix{netip.MustParsePrefix("10.100.0.0/16")}}
 	for _, tc := range []struct {

@@ -136,7 +136,8 @@ func (w *halfConn) countWritten(l *loop, n int, err error) (int, error) {
 	return 0, err
 }
 
-// awaitWritable makes epoll report when s is writable. Most connections never need this event.
+// awaitWritable makes epoll report when s is writable. The loop calls it only after a write has
+// returned EAGAIN, because most connections never need this event.
 func (s *endpoint) awaitWritable(l *loop) error {
 	if s.awaitsWritable {
 		return nil

@@ -86,7 +86,7 @@ func (m machine) ip() string { return m.ips[0] }
 
 // reach returns the address that the balancer dials for a client. It prefers an address of the
 // client's IP family. If m has only an address of the other family, reach returns this address. The
-// balancer then dials from an address of its own machine.
+// target then cannot see the client's address, because the IP families differ.
 func (m machine) reach(client netip.Addr) string {
 	if m.ips[1] != "" && isIPv4(m.ips[1]) == client.Is4() {
 		return m.ips[1]

@@ -174,8 +174,8 @@ func TestWeights(t *testing.T) {
 }
 
 // A client keeps its target until the affinity timeout is over or the target is unhealthy. Each
-// connection of the client restarts the timeout. If there are too many clients, the balancer
-// deletes the least recently used entry.
+// connection of the client restarts the timeout. The balancer stores the targets of at most maxKept
+// clients. Beyond this number, a new client replaces the client that connected least recently.
 func TestAffinity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChooser(t, map[cloudsim.InstanceID]int{"a": 1, "b": 1, "c": 1})

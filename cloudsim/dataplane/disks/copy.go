@@ -43,10 +43,10 @@ type fileCopy struct {
 // again.
 //
 // If the file system can clone files, a call with one copy never returns errBusy, even while an
-// instance writes to the source. A call with several copies, or without clones, takes time. Its
-// copies are valid only if no program writes to a source during this time. copyTogether returns
-// errBusy after maxTries invalid tries. It returns errLost if a source is missing, and
-// errNotRegular if a source is not a regular file.
+// instance writes to the source. In all other cases, the copies are valid only if no program writes
+// to a source while copyTogether makes them. If the copies are not valid, copyTogether tries again.
+// After maxTries tries without valid copies, it returns errBusy. It returns errLost if a source is
+// missing, and errNotRegular if a source is not a regular file.
 func copyTogether(ctx context.Context, copies []fileCopy) error {
 	if complete(copies) {
 		return nil

@@ -246,7 +246,10 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 	lastStatus := d.Status
 	k.start(ctx, string(d.ID), func(ctx context.Context) error {
 		status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
-		notCreated := k.notCreated(d.SourceDisk) // before the copy, because put may create the file after the copy has failed
+		// The job calls notCreated before the copy. After a failed copy, put may create the file of
+		// the source, and notCreated would then return false. So the job would wrongly report lost
+		// data.
+		notCreated := k.notCreated(d.SourceDisk)
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, []fileCopy{c}) })
 		if err != nil {
 			status = cloudsim.DiskStatus{Error: "cannot copy the source: " + reason(err), Lost: errors.Is(err, errLost) && !notCreated}

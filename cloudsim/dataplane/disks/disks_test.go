@@ -112,8 +112,8 @@ func TestStartDeletesSpareFiles(t *testing.T) {
 	}
 }
 
-// If the data plane cannot delete an unknown file at its start, it deletes the other unknown files
-// and serves the disks.
+// When the data plane starts, it deletes the files of deleted disks. If it cannot delete one of
+// these files, it still deletes the other files and serves the disks.
 func TestStartSkipsFilesThatCannotBeDeleted(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "disk-eeeeee.img", "full"), 0o700), os.WriteFile(filepath.Join(dir, "disk-ffffff.img"), nil, 0o600)); err != nil {

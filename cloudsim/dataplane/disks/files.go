@@ -30,9 +30,9 @@ type Files struct {
 	swapLock, runLock sync.Mutex
 	cancelRun         context.CancelFunc
 	// pendingData describes the disk data of a loaded state. This data is still in a temporary
-	// folder (see Stage), although the cloud already has the records of the state. It is nil when
-	// all files are at their final paths. A goroutine that sets pendingData holds swapLock and
-	// runLock. A goroutine that clears pendingData holds runLock.
+	// folder (see Stage), although the cloud already has the records of the state. When all files
+	// are at their final paths, pendingData is nil. A goroutine that sets pendingData holds
+	// swapLock and runLock. A goroutine that clears pendingData holds runLock.
 	pendingData atomic.Pointer[cloudsim.StagedData]
 }
 
@@ -183,9 +183,9 @@ func (f *Files) scratch() (string, error) {
 // without a call of commitState. commitState returns the staged disk data of the loaded state, and
 // Swap moves this data to the final paths. Then Swap removes the temporary folders that earlier
 // loads and saves left. If commitState fails, Swap keeps the present data. If commitState returned
-// staged data with the error, Swap removes only this staged data. If the data is already at the
-// final paths, Swap does not change it. So a cloud that was killed after the commit can call Swap
-// again at its next start.
+// staged data with the error, Swap removes only this staged data. A cloud calls Swap again at its
+// next start, because it may have been killed after the commit. If the data is already at the final
+// paths, this call does not change the data.
 func (f *Files) Swap(commitState func() (cloudsim.StagedData, error)) error {
 	f.swapLock.Lock()
 	defer f.swapLock.Unlock()
@@ -258,8 +258,8 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 }
 
 // removeAllBut deletes the files that match ownFiles, except the files with names in keep. If a
-// deletion fails, it continues. The result failed contains the errors of all failed deletions. If
-// the method cannot read the folder, it returns the error in err.
+// deletion fails, the method adds the error to the slice failed and continues. If the method cannot
+// read the folder, it returns the error in err.
 func (f *Files) removeAllBut(keep map[string]bool) (failed []error, err error) {
 	all, err := os.ReadDir(f.dir)
 	if err != nil {

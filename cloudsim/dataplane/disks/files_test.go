@@ -276,8 +276,9 @@ func TestDataThatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// The cloud does not import or load a saved state with damaged or incomplete disk data, and the
-// present data stays. The cloud can load this state with the option recordsOnly.
+// The cloud refuses to import or load a saved state with damaged or incomplete disk data. The
+// refused import or load does not change the data of disks. The cloud can load this state with the
+// option recordsOnly.
 func TestDamagedData(t *testing.T) {
 	dir, states := t.TempDir(), t.TempDir()
 	c := withFiles(t, dir, states)

@@ -11,8 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// reportsCloud is a cloud that only takes reports of copies. The first reports get the errors in
-// the field fails, one error for each report. reportsCloud stores only the later reports.
+// reportsCloud is a cloud that only takes reports of copies. The field named fails is a list of
+// errors. The cloud answers each of the first reports with one of these errors, and stores only
+// the later reports.
 type reportsCloud struct {
 	Cloud // nil: a call of another method panics
 	fails []error
