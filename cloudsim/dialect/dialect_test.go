@@ -149,7 +149,7 @@ func TestWriteDeadline(t *testing.T) {
 }
 
 // TestDroppedReply proves that the caller of a dialect gets no reply if the cloud sends no reply to
-// the dialect. If the cloud does not run, the caller gets an error.
+// the dialect. But if the cloud does not run, the dialect answers with an error.
 func TestDroppedReply(t *testing.T) {
 	do := func(r *dialect.Request) (int, any, error) {
 		_, err := r.Cloud.WhoAmI(r.Context())

@@ -30,8 +30,8 @@ import (
 )
 
 // CallHeader is a header of the calls that a dialect makes to this cloud. Its value is the name of
-// the call in the API that the dialect translates, e.g. "hcloud.servers.list". Fault rules can
-// match this name.
+// the translated call of the other cloud's API, e.g. "hcloud.servers.list". Fault rules can match
+// this name.
 const CallHeader = "Dialect-Call"
 
 // maxBody is the largest request body in bytes.
@@ -78,8 +78,8 @@ func (r *Request) ReadBody() ([]byte, error) {
 // Decode reads the JSON body of the request, and decodes it with the function dialect.Decode. It
 // returns an Invalid error for a body that is too large or cannot be read.
 //
-// Each Call.Do first calls the cloud and then Decode. If the caller has no valid token, the call to
-// the cloud fails, and the server does not decode the body.
+// Each function Call.Do calls the cloud before it calls Decode. If the caller has no valid token,
+// the call to the cloud fails, and the server does not decode the body.
 func (r *Request) Decode(target any) error {
 	raw, err := r.ReadBody()
 	if err != nil {

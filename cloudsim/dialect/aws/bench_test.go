@@ -22,9 +22,9 @@ import (
 // calls to the cloud. It does not measure the time that a client needs to decode XML. It fails if
 // an answer of the dialect takes more than twice as long as the direct calls.
 //
-// An answer about one instance contains its volumes, so a direct caller needs two calls. The direct
-// call for the list of 1,000 instances reads no volumes. So for this list, the limit is three times
-// the time of the direct call.
+// An answer about one instance contains its volumes, so a direct caller needs two calls. The
+// dialect also reads volumes for the list of 1,000 instances, but the direct call for this list
+// reads none. So for this list, the limit is three times the time of the direct call.
 func BenchmarkDialect(b *testing.B) {
 	ctx := context.Background()
 	api := dialecttest.NewInProcess()

@@ -169,8 +169,8 @@ func TestCommandLinePages(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		must("elb", "create-load-balancer", "--load-balancer-name", name, "--subnets", "subnet-00000000000000001", "--listeners", "Protocol=TCP,LoadBalancerPort=80,InstancePort=30080")
 	}
-	// With the option --page-size, the AWS CLI prints only one page of this list, because the call
-	// itself has a parameter PageSize.
+	// The call DescribeLoadBalancers has its own parameter PageSize. So the AWS CLI uses the option
+	// --page-size as this parameter, and prints only one page.
 	page := []string{"elb", "describe-load-balancers", "--page-size", "1", "--query", "[LoadBalancerDescriptions[0].LoadBalancerName,NextMarker]", "--output", "text"}
 	first := strings.Fields(must(page...))
 	if len(first) != 2 || first[0] != "a" {

@@ -60,9 +60,9 @@ func TestClientTokenRegions(t *testing.T) {
 	}
 }
 
-// If RunInstances fails, it terminates the instances that it has created.
-// TestClientTokenKeepsInstances proves that a failed repetition keeps the instances of the first
-// request.
+// TestClientTokenKeepsInstances proves that a repeated call of RunInstances keeps the instances of
+// the first call if the repeated call fails. RunInstances terminates only the instances that the
+// failed call itself has created.
 func TestClientTokenKeepsInstances(t *testing.T) {
 	w := start(t)
 	const run = runInstances + "&MinCount=2&MaxCount=2&ClientToken=x"

@@ -114,9 +114,9 @@ type createRepositoryInput struct {
 }
 
 // createRepository creates a repository, and stores the id of the request in a label of the
-// repository. This label makes all requests to the cloud different. So the cloud refuses a second
-// request for the same repository, as ECR does. Without the label, the cloud would return the
-// existing repository.
+// repository. So a second request for the same repository has another label. The cloud refuses the
+// second request, as ECR does. If the labels were the same, the cloud would return the existing
+// repository.
 func createRepository(r *dialect.Request, me cloudsim.Identity, input createRepositoryInput) (any, error) {
 	if err := checkRegistry(me, input.RegistryID); err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ type describeRepositoriesAnswer struct {
 }
 
 // maxRepositoryNames is the largest number of names in one call of DescribeRepositories, and the
-// default size of a page. Both values are the same in ECR.
+// default size of a page. ECR uses the same number for both.
 const maxRepositoryNames = 100
 
 func describeRepositories(r *dialect.Request, me cloudsim.Identity, input describeRepositoriesInput) (any, error) {

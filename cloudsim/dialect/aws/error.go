@@ -24,8 +24,8 @@ var failures = map[cloudsim.Kind]dialect.Failure{
 	cloudsim.Gone:            {Status: http.StatusBadRequest, Code: "InvalidParameterValue"},
 }
 
-// signatureFailures contains an HTTP status and an error code of AWS for each kind of error about a
-// signature. The key is the name of the field in the error.
+// signatureFailures maps the wrong part of a signature to an HTTP status and an error code of AWS.
+// The key is the first field of the cloud's error. This field names the wrong part.
 var signatureFailures = map[string]dialect.Failure{
 	cloudsim.SignatureKeyField:     {Status: http.StatusForbidden, Code: "InvalidClientTokenId"},
 	cloudsim.SignatureTimeField:    {Status: http.StatusBadRequest, Code: "RequestExpired"},

@@ -19,7 +19,7 @@ type routing struct {
 }
 
 // readRouting reads the records of all listeners and target groups. If a target group has targets,
-// it also reads all instances, and removes deleted instances from the targets.
+// readRouting also reads all instances, and removes deleted instances from the targets.
 func readRouting(q *query) (r routing, err error) {
 	if r.listeners, err = listObjects[listenerDocument](q, listenerRecords); err != nil {
 		return r, err
@@ -208,10 +208,12 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 //
 // To change a record, a caller first calls applyRecords with the change, then stores the record,
 // and then calls applyRecords without the change. If the first call fails, the caller does not
-// store the record. If the client then repeats its request, the caller makes all changes again. The
-// second call is necessary for two reasons. Another caller may have stored a record since the first
-// call. If the caller could not store its own record, the second call undoes the change in the load
-// balancers.
+// store the record. Some load balancers may already have the change. If the client repeats its
+// request, the caller makes the whole change again.
+//
+// The second call is necessary for two reasons. Another caller may have stored a record since the
+// first call. If the caller could not store its own record, the second call undoes the change in
+// the load balancers.
 func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)

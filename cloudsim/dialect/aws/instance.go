@@ -34,7 +34,8 @@ type instanceState struct {
 	Name string `xml:"name"`
 }
 
-// instanceStates maps the states of an instance to EC2's states. EC2 has no state for a reboot.
+// instanceStates maps the states of an instance to EC2's states. EC2 has no state for a reboot. So
+// an instance has the state running during a reboot.
 var instanceStates = map[cloudsim.InstanceState]instanceState{
 	cloudsim.InstanceProvisioning: {0, "pending"}, cloudsim.InstanceStarting: {0, "pending"},
 	cloudsim.InstanceRunning: {16, "running"}, cloudsim.InstanceRebooting: {16, "running"},

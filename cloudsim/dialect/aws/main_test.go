@@ -112,8 +112,8 @@ func send(tb testing.TB, r *http.Request) (*http.Response, []byte) {
 	return resp, raw
 }
 
-// do sends a request of a protocol that uses XML. It returns the status, the error code and the
-// body of the answer. If there is no error, the code is "".
+// do sends a request, and ends the test if the answer is not XML. It returns the status, the error
+// code and the body of the answer. If there is no error, the code is "".
 func do(tb testing.TB, r *http.Request) (status int, code, body string) {
 	tb.Helper()
 	resp, raw := send(tb, r)

@@ -95,8 +95,8 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 }
 
 // subnetsWithZones returns a copy of the package variable subnets. In EC2, each subnet has a zone.
-// So if a subnet of this cloud has no zone, the copy returns the subnet with the first zone in the
-// region of the request.
+// If a subnet of this cloud has no zone, the functions get and all of the copy set its zone to the
+// first zone in the region of the request.
 func subnetsWithZones(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {
 	k := subnets
 	all, err := listAll(q, zones)

@@ -194,10 +194,10 @@ func errDuplicateListener(li networkListener) error {
 	return coded(http.StatusBadRequest, "DuplicateListener", fmt.Sprintf("another listener of the load balancer has the same port %d, and a protocol that overlaps %s", li.Doc.Port, li.Doc.Protocol))
 }
 
-// checkListener returns an error if the dialect cannot store the new or changed listener li of the
-// load balancer l:
-//   - The target group must be in the VPC of l, and have a protocol that fits the protocol of li.
-//   - No other listener of l may overlap li, as the method overlaps defines it.
+// checkListener returns an error if the new or changed listener li of the load balancer l breaks
+// one of these rules:
+//   - The target group must be in the VPC of l. Its protocol must be TCP_UDP or the protocol of li.
+//   - No other listener of l may overlap li (see the method overlaps).
 //   - No other load balancer may use the target group.
 func (r routing) checkListener(q *query, l cloudsim.LoadBalancer, li networkListener) error {
 	g, ok := r.getTargetGroup(li.Doc.TargetGroup)

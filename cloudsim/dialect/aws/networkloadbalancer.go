@@ -120,7 +120,7 @@ func changeNetwork(q *query, wanted string, fn func(*cloudsim.LoadBalancer) erro
 // supported values. For any other value, decodeChoice stores an error in q.
 //
 // The list onlyAWS contains values that AWS supports and this cloud does not support. For these
-// values, the error contains the text feature and the value, e.g. "a load balancer of the type
+// values, the error contains the argument feature and the value, e.g. "a load balancer of the type
 // gateway".
 func (q *query) decodeChoice(name, defaultValue, feature string, supported, onlyAWS []string) string {
 	v := cmp.Or(q.text(name), defaultValue)

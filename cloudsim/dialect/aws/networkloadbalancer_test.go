@@ -9,8 +9,8 @@ import (
 )
 
 // TestRepeatedDeletionOfNetworkLoadBalancer proves that a repeated DeleteLoadBalancer deletes the
-// listeners that the first call could not delete. The load balancer can be deleted by then, or the
-// cloud can still be deleting it.
+// listeners that the first call could not delete. It tests two cases: the cloud is still deleting
+// the load balancer, or has already deleted it.
 func TestRepeatedDeletionOfNetworkLoadBalancer(t *testing.T) {
 	for _, state := range []cloudsim.LoadBalancerState{cloudsim.LoadBalancerDeleting, cloudsim.LoadBalancerDeleted} {
 		t.Run(string(state), func(t *testing.T) {

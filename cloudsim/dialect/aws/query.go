@@ -45,8 +45,8 @@ func newQuery(r *dialect.Request) *query {
 	return q
 }
 
-// detached returns a copy of q with a request from dialect.Request.Detached. The caller must call
-// cancel.
+// detached returns a copy of q that also works after the client has disconnected; see
+// dialect.Request.Detached. The caller must call cancel.
 func (q *query) detached() (out *query, cancel context.CancelFunc) {
 	copied := *q
 	copied.Request, cancel = q.Detached()
@@ -202,8 +202,8 @@ func (q *query) decodeFilters() (all []filter) {
 	return all
 }
 
-// pattern is a filter value in decoded form. The dialect decodes filters before the cloud checks
-// the signature. So a pattern is not a regular expression: an unauthenticated client could send
+// pattern is a filter value in decoded form. It is not a regular expression, because the dialect
+// decodes filters before the cloud checks the signature. An unauthenticated client could send
 // expressions that take a long time to compile.
 type pattern []rune
 
@@ -305,9 +305,9 @@ func parseNextToken(token string) (id string, ok bool) {
 	return string(raw), token == "" || err == nil && tokenRE.Match(raw)
 }
 
-// finish returns the first error that a method has stored. If no error is stored, it returns an
-// error for a parameter that the call does not support. If all parameters are supported and the
-// request is a dry run, finish returns the result of dryRun.
+// finish returns the first error that a method has stored. If no error is stored and q.left
+// contains a parameter, finish returns an error, because the call does not support this parameter.
+// If q.left is empty and the request is a dry run, finish returns the result of dryRun.
 func (q *query) finish() error {
 	dry := q.flag("DryRun")
 	if q.err != nil {

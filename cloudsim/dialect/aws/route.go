@@ -79,9 +79,9 @@ func (r routeRequest) isFixed(n cloudsim.Network) bool {
 	return r.destination == internet || slices.ContainsFunc(n.Ranges(), func(p netip.Prefix) bool { return p.String() == r.destination })
 }
 
-// create creates a route. If the cloud is deleting an earlier route to the same destination,
-// oldRoute is this route. In this case, the method waits until the cloud has deleted oldRoute
-// before it creates the new route. If there is no earlier route, oldRoute is nil.
+// create creates a route. The argument oldRoute is an earlier route to the same destination that
+// the cloud is deleting, or nil. If oldRoute is not nil, the method first waits until the cloud has
+// deleted oldRoute.
 func (r routeRequest) create(q *query, n cloudsim.Network, oldRoute *cloudsim.Route, hop cloudsim.InstanceID) error {
 	if oldRoute != nil {
 		if _, err := q.Cloud.WaitOperation(q.Context(), oldRoute.Operation); err != nil && !errors.Is(err, cloudsim.NotFound) {
@@ -150,8 +150,8 @@ func (r routeRequest) delete(q *query, code string) (*cloudsim.Route, error) {
 }
 
 // replaceRoute replaces the next hop of a route. It deletes the route and creates a new one, so the
-// destination is unreachable for a short time. The deletion and the creation continue if the client
-// disconnects. Otherwise the route would be lost.
+// destination is unreachable for a short time. The deletion and the creation continue even if the
+// client disconnects, so that the route is not lost.
 func replaceRoute(q *query) (any, error) {
 	r := q.decodeRouteRequest(true)
 	if err := q.finish(); err != nil {

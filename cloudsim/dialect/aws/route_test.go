@@ -39,8 +39,9 @@ func TestFailedReplaceRoute(t *testing.T) {
 	}
 }
 
-// TestReplaceRouteWithoutClient proves that a replacement of a route ends although its client
-// disconnects. If the cloud refuses the new route, the old route stays.
+// TestReplaceRouteWithoutClient proves that the dialect completes the replacement of a route even
+// if the client disconnects. If the cloud refuses the new route, the dialect creates the old route
+// again.
 func TestReplaceRouteWithoutClient(t *testing.T) {
 	for name, want := range map[string]cloudsim.InstanceID{"new route": "i-000002", "refused route": "i-000001"} {
 		t.Run(name, func(t *testing.T) {

@@ -165,9 +165,9 @@ func describeRouteTables(q *query) (any, error) {
 }
 
 // routeOf returns a route in EC2's format. If the next hop is a terminated instance, the result
-// contains only the network interface of the instance. AWS's cloud controller manager reads each
-// instance in a route table. If the result contained a terminated instance, this read would fail,
-// and the controller could not list the routes.
+// contains the network interface of the instance, but not the instance. AWS's cloud controller
+// manager reads each instance in a route table. If the result contained a terminated instance, this
+// read would fail, and the controller could not list the routes.
 func routeOf(q *query, r cloudsim.Route) (route, error) {
 	out := route{Interface: idOf(prefixInterface, r.NextHop), State: "active", Origin: "CreateRoute"}.withDestination(r.Destination)
 	exists := true

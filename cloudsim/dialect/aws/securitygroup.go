@@ -210,8 +210,8 @@ type createGroupAnswer struct {
 	Tags  items[tag] `xml:"tagSet"`
 }
 
-// groupTextRE is the format of the names and descriptions of groups, and of the descriptions of
-// rules, in EC2.
+// groupTextRE is EC2's format for the names and descriptions of groups, and for the descriptions of
+// rules.
 var groupTextRE = regexp.MustCompile(`^[-A-Za-z0-9 ._:/()#,@\[\]+=&;{}!$*]{1,255}$`)
 
 // decodeGroupText returns the value of a required parameter that contains the name or the

@@ -26,8 +26,8 @@ func TestRefusedRule(t *testing.T) {
 	}
 }
 
-// TestStaleRule proves that a rule that the cloud cannot store does not change the source ranges of
-// load balancers, also if each attempt to store the rule fails with Stale.
+// TestStaleRule proves that load balancers keep their source ranges if each attempt to store a new
+// rule fails with Stale.
 func TestStaleRule(t *testing.T) {
 	w := start(t)
 	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001")
@@ -134,8 +134,8 @@ func TestForeignLoadBalancer(t *testing.T) {
 	}
 }
 
-// The dialect stores listeners, target groups and security groups in records. TestRefusedRecord
-// proves that load balancers keep their settings if the cloud refuses a change of a record.
+// TestRefusedRecord proves that load balancers keep their settings if the cloud refuses a change of
+// a record. The dialect stores listeners, target groups and security groups in records.
 func TestRefusedRecord(t *testing.T) {
 	w := startNetwork(t)
 	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001")

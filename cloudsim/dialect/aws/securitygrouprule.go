@@ -201,10 +201,11 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 		// rules. If this call or storeGroup fails, the record still contains the old rules. So a
 		// repeated request makes all changes again.
 		//
-		// The second call of applyGroup is necessary for two reasons. Another caller may have
-		// stored another group of the same load balancer since the first call. If storeGroup has
-		// failed with an error other than Stale, the second call restores the effect of the old
-		// rules.
+		// The second call of applyGroup applies the stored rules. It is necessary for two reasons:
+		//   - Before storeGroup stores the rules, another caller may change another group of the
+		//     same load balancer. That caller still reads the old rules of g, so its change undoes
+		//     the first call.
+		//   - If storeGroup has failed, the second call undoes the first call.
 		if err = applyGroup(q, g, &g); err != nil {
 			return nil, err
 		}

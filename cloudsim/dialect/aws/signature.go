@@ -117,8 +117,8 @@ func amzHeaders(h http.Header) (names []string) {
 	return names
 }
 
-// headerValue returns the value of a header in the form that a canonical request contains. The
-// package net/http moves the header Host from r.Header to r.Host.
+// headerValue returns the value of a header in the form that a canonical request contains. It reads
+// the header Host from r.Host, because the package net/http removes this header from r.Header.
 func headerValue(r *http.Request, name string) string {
 	switch name {
 	case "host":

@@ -61,8 +61,8 @@ var snapshots = kind[cloudsim.Snapshot, cloudsim.SnapshotID]{
 	},
 }
 
-// snapshotIn returns a filter. The filter accepts a snapshot if it is in the region of the request
-// q and snapshotStates contains its state.
+// snapshotIn returns a function that reports whether a snapshot is in the region of the request q
+// and has a state in snapshotStates.
 func snapshotIn(q *query) func(cloudsim.Snapshot) bool {
 	region := q.region()
 	return func(s cloudsim.Snapshot) bool { return s.Region == region && snapshotStates[s.State] != "" }

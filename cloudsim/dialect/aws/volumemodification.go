@@ -81,7 +81,7 @@ type modifyVolumeAnswer struct {
 // modifyVolume changes the size, the type and the performance of a volume. It checks the whole
 // request before it changes anything. In this cloud, a change of the size is one operation, and a
 // change of the type or the performance is another operation. If a request needs both operations,
-// modifyVolume waits until the first operation ends.
+// modifyVolume changes the size first. It starts the second operation when the first one has ended.
 func modifyVolume(q *query) (any, error) {
 	id, size := q.requiredText("VolumeId"), q.integer("Size", 1, cloudsim.MaxDiskGiB, 0)
 	p := performance{Type: q.text("VolumeType"), IOPS: q.integer("Iops", 1, maxPerformance, 0), Throughput: q.integer("Throughput", 1, maxPerformance, 0)}
@@ -128,7 +128,7 @@ func modifyVolume(q *query) (any, error) {
 // the disk d. It returns the zero value if the disk already has the requested type and performance.
 // The parameter size is the requested size, or 0 if the request has no size. modifyRequest returns
 // an error if the state of the disk does not allow a change. It also returns an error if the disk
-// cannot have the requested values, including the size.
+// cannot have the requested size, type or performance.
 func (p performance) modifyRequest(q *query, d cloudsim.Disk, size int) (change cloudsim.ModifyDisk, err error) {
 	own, err := p.diskType(q)
 	if err != nil {

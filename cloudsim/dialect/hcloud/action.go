@@ -58,8 +58,8 @@ func actionOf(r *dialect.Request, o cloudsim.Operation) (a action, err error) {
 }
 
 // resourcesOf returns the resource of an operation. The resource of a subnet or a route is its
-// network, because subnets and routes have no ids in Hetzner's API. For a deleted subnet or route,
-// the result is empty, because the cloud no longer knows the network.
+// network, because subnets and routes have no ids in Hetzner's API. If the subnet or the route is
+// deleted, the dialect cannot find the network, and the result is empty.
 func resourcesOf(r *dialect.Request, o cloudsim.Operation) (all []resource, err error) {
 	id := dialect.Number(o.Target)
 	switch o.Kind {
@@ -83,8 +83,8 @@ func resourcesOf(r *dialect.Request, o cloudsim.Operation) (all []resource, err 
 
 // lastAction returns the action with which the dialect answers a call that changes a resource. The
 // action has the id of the last operation of the resource. If busy is true, this operation still
-// runs, and the status of the action is running. Otherwise the status is success. A call that
-// changes nothing starts no operation, so its action also has the status success.
+// runs, and the status of the action is running. Otherwise the status is success, even if the call
+// has changed nothing.
 func lastAction(m cloudsim.Meta, command string, busy bool, resources ...resource) action {
 	a := action{ID: dialect.Number(m.Operation), Command: command, Status: "running", Started: m.UpdatedAt, Resources: resources}
 	if !busy {

@@ -9,8 +9,8 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// TestResourceOfNetworkActions proves that an action of a subnet or a route names the network. The
-// dialect cannot find the network of a deleted subnet or route. Then the action names no resource.
+// TestResourceOfNetworkActions proves that an action of a subnet or a route names the network. If
+// the subnet or the route is deleted, the action names no resource.
 func TestResourceOfNetworkActions(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

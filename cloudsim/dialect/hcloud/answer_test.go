@@ -118,8 +118,8 @@ func TestPartlyThrottledCallSucceeds(t *testing.T) {
 }
 
 // TestServerOfAVolumeCannotBeRead proves that the creation of a volume fails with the code
-// rate_limit_exceeded if a rate limit refuses the read of the volume's server. Hetzner's client
-// repeats a call that fails with this code.
+// rate_limit_exceeded if a rate limit prevents the dialect from reading the volume's server.
+// Hetzner's client repeats a call that fails with this code.
 func TestServerOfAVolumeCannotBeRead(t *testing.T) {
 	w := start(t)
 	s := w.server(t, w.instance(t, "node-1"))
@@ -129,7 +129,8 @@ func TestServerOfAVolumeCannotBeRead(t *testing.T) {
 }
 
 // TestServerInADatacenter proves that a client can create a server in a datacenter, with the id or
-// the name of the datacenter. Another value is an error.
+// the name of the datacenter. It also proves that the dialect refuses an unknown datacenter, an
+// unknown location, and a request that contains both a datacenter and a location.
 func TestServerInADatacenter(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

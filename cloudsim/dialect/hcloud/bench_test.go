@@ -32,8 +32,8 @@ func benchWorld(b *testing.B) *world {
 // as long as the direct calls. For a list of 1,000 servers, the limit is three times the duration
 // of the direct calls.
 //
-// An answer about a server also contains the volumes of the server. So a direct caller needs two
-// calls: one for the instances and one for the disks.
+// In Hetzner's API, an answer about a server also contains the ids of its volumes. For the same
+// values, a client of this cloud needs two calls: one for the instances and one for the disks.
 func BenchmarkDialect(b *testing.B) {
 	ctx := context.Background()
 	w := benchWorld(b)

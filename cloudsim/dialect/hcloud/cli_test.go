@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCommandLine runs the program of Debian's package hcloud-cli. This version of the program
-// reads fields that newer versions do not read.
+// TestCommandLine runs the program hcloud of Debian's package hcloud-cli. This version reads some
+// fields of the answers that newer versions do not read.
 func TestCommandLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds, because the program waits half a second for each action")

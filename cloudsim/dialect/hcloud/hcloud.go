@@ -66,8 +66,8 @@ func retrying(r *dialect.Request) *dialect.Request {
 	return &out
 }
 
-// detached returns a copy of the request r as dialect.Request.Detached does. The copy has a client
-// that retries.
+// detached returns the copy of r that the method dialect.Request.Detached creates. The copy has a
+// retrying client (see the function retrying).
 func detached(r *dialect.Request) (out *dialect.Request, cancel context.CancelFunc) {
 	out, cancel = r.Detached()
 	return retrying(out), cancel

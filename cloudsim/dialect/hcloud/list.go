@@ -235,8 +235,7 @@ func (q query) meta(n int, hasMore bool) meta {
 }
 
 // pageCursors caches the id after which each page of a list begins. If the cache has no entry for a
-// page, the answer contains the same resources, but the dialect reads more resources from the
-// cloud.
+// page, the dialect reads the whole list from the cloud, and selects the page from this list.
 //
 // An entry is correct only for a client that has just read the previous page. If a client deletes a
 // resource on an earlier page, the following pages begin after other ids. Then the entries are

@@ -82,8 +82,7 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	return w
 }
 
-// clientOf returns Hetzner's client with the same token as the given client of the
-// cloud.
+// clientOf returns a client of Hetzner's library. It uses the token of the cloud's client c.
 func (w *world) clientOf(tb testing.TB, c *client.Client) *sdk.Client {
 	tb.Helper()
 	secret, err := c.Token()

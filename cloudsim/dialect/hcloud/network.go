@@ -76,7 +76,8 @@ func networkOf(n cloudsim.Network, p networkParts) network {
 	for _, t := range p.routes {
 		if t.Network == n.ID && t.State != cloudsim.RouteDeleting {
 			// The label contains the gateway from the request that created the route. If a client
-			// created the route without this dialect, the route has no label.
+			// created the route without this dialect, the route does not have this label. In this
+			// case, the gateway is the next hop's address, or 0.0.0.0 if this address is unknown.
 			gateway := cmp.Or(t.Labels[labelGateway], addresses[t.NextHop], "0.0.0.0")
 			out.Routes = append(out.Routes, networkRoute{Destination: t.Destination, Gateway: gateway})
 		}
@@ -174,9 +175,9 @@ func createNetwork(r *dialect.Request) (int, any, error) {
 	return status, answer, err
 }
 
-// completeNetwork waits until the new network n exists, creates its subnets and returns the answer.
-// It also waits until the subnets exist, because the answer contains no action for which the client
-// can wait.
+// completeNetwork waits until the new network n exists. Then it creates the subnets, waits until
+// they exist, and returns the answer. The client cannot wait for the subnets itself, because the
+// answer contains no action.
 func completeNetwork(r *dialect.Request, n cloudsim.Network, subnets []networkSubnet) (status int, answer any, err error) {
 	if n.State == cloudsim.NetworkCreating {
 		if n, err = finishThen(r, n.Operation, n.ID, r.Cloud.GetNetwork); err != nil {

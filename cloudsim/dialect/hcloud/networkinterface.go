@@ -133,9 +133,9 @@ func isTaken(r *dialect.Request, n cloudsim.NetworkID, ip string) (bool, error) 
 	return slices.ContainsFunc(all, func(i cloudsim.Instance) bool { return addressIn(i, n) == ip }), err
 }
 
-// findSubnet returns an available subnet of the network n that serves the zone of the instance i.
-// If the request contains a range, the subnet has this range. If the request contains an address,
-// the subnet contains this address. If no subnet matches, findSubnet returns an error.
+// findSubnet returns an available subnet of the network n. The subnet serves the zone of instance
+// i. If the request contains a range, the subnet has this range. If the request contains an
+// address, the subnet contains this address. If no subnet matches, findSubnet returns an error.
 func findSubnet(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (cloudsim.SubnetID, error) {
 	if _, err := r.Cloud.GetNetwork(r.Context(), n); errors.Is(err, cloudsim.NotFound) {
 		return "", errUnknown("network", in.Network)

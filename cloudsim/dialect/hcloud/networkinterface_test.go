@@ -173,8 +173,8 @@ func TestAttachToNewSubnet(t *testing.T) {
 	expectError(t, err, sdk.ErrorCodeNoSubnetAvailable)
 }
 
-// TestAttachConflict proves that only an address of another server gets the code
-// "ip_not_available". Any other conflict gets the code "locked".
+// TestAttachConflict proves that the error has the code "ip_not_available" if another server has
+// the requested address. After any other conflict, the error has the code "locked".
 func TestAttachConflict(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

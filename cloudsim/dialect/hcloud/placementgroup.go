@@ -63,8 +63,8 @@ func showPlacementGroups(r *dialect.Request, all []cloudsim.Record) ([]placement
 }
 
 // groupsOf returns all placement groups of the project. The keys of the map are the values of the
-// label labelPlacementGroup. If no instance in instances is in a placement group, groupsOf reads no
-// groups and returns nil.
+// label labelPlacementGroup. If none of the given instances is in a placement group, groupsOf reads
+// no groups and returns nil.
 func groupsOf(r *dialect.Request, instances []cloudsim.Instance) (map[string]*placementGroup, error) {
 	if !slices.ContainsFunc(instances, func(i cloudsim.Instance) bool { return i.Labels[labelPlacementGroup] != "" }) {
 		return nil, nil

@@ -21,8 +21,8 @@ import (
 func TestOtherProject(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
-	// The configuration of this dialect contains no project, because each token belongs to a
-	// project.
+	// The configuration of this dialect contains no project. Therefore each call is for the project
+	// to which the caller's token belongs.
 	srv := httptest.NewServer(dialect.New(slog.New(slog.DiscardHandler), hcloud.New(), dialect.Config{URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport}))
 	defer srv.Close()
 	w.url = srv.URL

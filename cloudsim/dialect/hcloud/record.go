@@ -23,8 +23,8 @@ type recordKind[T any] struct {
 	show func(*dialect.Request, []cloudsim.Record) ([]T, error)
 }
 
-// list returns a page of the records of this kind. Callers pass this method to listCall as
-// listMethod.
+// list returns a page of the records of this kind. Callers of listCall pass this method as the
+// parameter listMethod.
 func (k recordKind[T]) list(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (cloudsim.List[cloudsim.Record], error) { //nolint:revive // the order of a method expression
 	o.Kind = k.kind
 	return c.ListRecords(ctx, o)

@@ -67,8 +67,8 @@ func TestAutoscalerCalls(t *testing.T) {
 }
 
 // TestTerraformCalls makes the calls with which Terraform's provider for Hetzner creates, reads,
-// changes and deletes basic resources. The calls have the order of the provider. This test checks
-// few results, because TestEachCall checks them.
+// changes and deletes basic resources. The calls have the order of the provider. TestEachCall
+// checks the results of the calls, so this test checks only a few of them.
 func TestTerraformCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic)) // with delays, to prove that no call fails because a resource is still changing
@@ -106,8 +106,8 @@ func TestTerraformCalls(t *testing.T) {
 	for _, next := range made.NextActions {
 		w.wait(t, next, nil, nil)
 	}
-	// In Terraform, the block with the name network in the resource hcloud_server causes this call.
-	// The resource hcloud_server_network also causes this call, if it contains a network_id.
+	// Terraform's provider makes this call if a resource hcloud_server contains a block "network".
+	// It also makes this call if a resource hcloud_server_network contains a network_id.
 	a, resp, err = w.Server.AttachToNetwork(ctx, s, sdk.ServerAttachToNetworkOpts{Network: n, IP: net.ParseIP("10.0.1.7"), AliasIPs: []net.IP{}})
 	w.wait(t, a, resp, err)
 	s, resp, err = w.Server.GetByID(ctx, s.ID)

@@ -400,7 +400,8 @@ type meta struct {
 	Pagination pagination `json:"pagination"`
 }
 
-// pagination describes a page. If a number does not exist or is unknown, its JSON value is null.
+// pagination describes a page. If the previous or next page does not exist, its number is null. If
+// the number of entries is unknown, LastPage and TotalEntries are null.
 type pagination struct {
 	Page         int  `json:"page"`
 	PerPage      int  `json:"per_page"`

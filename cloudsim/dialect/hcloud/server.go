@@ -72,9 +72,10 @@ func serverOf(i cloudsim.Instance, t cloudsim.InstanceType, volumes []int64, gro
 
 func statusOfServer(i cloudsim.Instance) string { return serverStatus[i.State] }
 
-// serversOf returns the instances on one page in the format of Hetzner's servers. There must be at
-// most cloudsim.MaxInstancesInFilter instances, because serversOf reads the disks of all instances
-// with one filter. A page is always shorter, because maxPerPage is lower than this limit.
+// serversOf returns the instances on one page in the format of Hetzner's servers. It reads the
+// disks of all instances with one filter. Therefore the parameter all must contain at most
+// cloudsim.MaxInstancesInFilter instances. A page never exceeds this limit, because maxPerPage is
+// lower.
 func (a *api) serversOf(r *dialect.Request, all []cloudsim.Instance) ([]server, error) {
 	if len(all) == 0 {
 		return nil, nil

@@ -47,8 +47,8 @@ func healthCheckOf(h cloudsim.HealthCheck, l cloudsim.Listener) *healthCheck {
 }
 
 // statusCodes returns Hetzner's patterns for a list of status codes and ranges. In a pattern, the
-// character ? stands for any digit. If no pattern is equal to a range, the result contains the
-// range itself.
+// character ? stands for any digit. If no pattern stands for exactly the codes of a range, the
+// result contains the range itself.
 func statusCodes(codes string) []string {
 	out := []string{}
 	for s := range strings.SplitSeq(codes, ",") {

@@ -106,8 +106,8 @@ func mustFail(t *testing.T, err error, code string) {
 	}
 }
 
-// failsJSON checks that an error of the protocol JSON 1.1 has the given code. For this protocol,
-// the SDK does not show the id of the request.
+// failsJSON checks that an error of the protocol JSON 1.1 has the given code. It does not check the
+// id of the request, because the SDK does not show this id for the protocol JSON 1.1.
 func failsJSON(t *testing.T, err error, code string) {
 	t.Helper()
 	if e, ok := errors.AsType[smithy.APIError](err); !ok || e.ErrorCode() != code {
@@ -251,8 +251,8 @@ func namesOf(all []types.Reservation) (names []string) {
 	return names
 }
 
-// TestClockSkew proves that the SDK signs its requests with the cloud's time, although the cloud's
-// clock is years ahead of the machine's clock.
+// TestClockSkew proves that a call of the SDK succeeds although the cloud's clock is years ahead of
+// the machine's clock. The SDK reads the cloud's time from the header Date of an answer.
 func TestClockSkew(t *testing.T) {
 	w := start(t, cloudtest.WithFrozenClock(time.Time{}))
 	if got := must(w.DescribeRegions(t.Context(), &ec2.DescribeRegionsInput{}))(t); len(got.Regions) != 1 {

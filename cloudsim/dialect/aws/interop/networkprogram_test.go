@@ -75,9 +75,9 @@ func (m *networkModel) newInstance(t *testing.T, w *world) {
 	m.instances = append(m.instances, fmt.Sprintf("i-%017x", m.next))
 }
 
-// pick returns the ARN of a random resource of the given kind. In about one of five calls, pick
-// also chooses from the deleted resources. If there is no resource to choose, the result is an ARN
-// that never belonged to a resource.
+// pick returns the ARN of a random resource of the given kind. In about four of five calls, pick
+// ignores deleted resources. If there is no resource to choose, the result is an ARN that never
+// belonged to a resource.
 func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) string {
 	if rng.IntN(5) > 0 {
 		all = slices.DeleteFunc(slices.Clone(all), func(arn string) bool { _, ok := live[arn]; return !ok })
@@ -90,8 +90,8 @@ func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) s
 
 var protocols = []types.ProtocolEnum{types.ProtocolEnumTcp, types.ProtocolEnumUdp, types.ProtocolEnumTcpUdp}
 
-// weights contains the case numbers of the switch in networkModel.step. If a case number occurs
-// several times, step makes this kind of call more often.
+// weights contains the case numbers of the switch in networkModel.step, which chooses a random
+// element. So step executes a case more often if weights contains its number several times.
 var weights = []int{0, 0, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 6, 7, 7, 7, 8, 9, 10}
 
 // step makes a random call, and makes the same changes in the model that the call should make in

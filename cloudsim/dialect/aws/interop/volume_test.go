@@ -125,8 +125,8 @@ func testVolumes(t *testing.T, w *world) {
 	_, err = w.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: s.SnapshotId})
 	mustFail(t, err, "InvalidSnapshot.NotFound")
 
-	// The dialect refuses a detachment from another instance, and a forced detachment while the
-	// instance runs.
+	// The dialect refuses to detach a volume from an instance to which the volume is not attached.
+	// It also refuses a forced detachment while the instance runs.
 	_, err = w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id, InstanceId: &other})
 	mustFail(t, err, "InvalidAttachment.NotFound")
 	_, err = w.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &id, Force: sdk.Bool(true)})
