@@ -31,8 +31,8 @@ var addresses = store.Table[cloudsim.Address]{
 var addressRanges = store.Notes[netip.Prefix]{Name: "range"}
 
 // keepRanges stores the configured ranges of load balancers. It returns an error if a configured
-// range differs from the stored range and addresses of the stored range are in use.
-// keepDefaultNetworks stores and checks the ranges of instances.
+// range differs from the stored range and addresses of the stored range are in use. It does not
+// check the ranges of instances (see keepDefaultNetworks).
 func (e *Engine) keepRanges(tx *store.Tx) error {
 	for _, r := range []struct {
 		key  string
@@ -97,8 +97,8 @@ func takeIP(tx *store.Tx, p netip.Prefix) (netip.Addr, error) {
 func hostsIn(p netip.Prefix) uint64 { return uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62) - 2 }
 
 // countablePart returns the part of range p in which the store can record used addresses. The store
-// records an address as a 64-bit number (see offset). Therefore, if p is larger than a /64, this
-// part is the first /64 of p. Otherwise it is the whole range.
+// records an address as a 64-bit number (see the function offset). Therefore, if p is larger than a
+// /64, this part is the first /64 of p. Otherwise it is the whole range.
 func countablePart(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Masked().Addr(), max(p.Bits(), p.Addr().BitLen()-64))
 }
@@ -140,7 +140,8 @@ func (c Config) LoadBalancerRanges() []netip.Prefix {
 }
 
 // CreateAddress reserves an address. If an address with the same name and the requested properties
-// exists, CreateAddress returns the existing address.
+// exists, CreateAddress returns the existing address. If the existing address has other properties,
+// CreateAddress returns Exists.
 func (e *Engine) CreateAddress(ctx context.Context, req cloudsim.CreateAddress) (a cloudsim.Address, err error) {
 	if err := req.Validate(); err != nil {
 		return a, err

@@ -95,8 +95,8 @@ func nextDevice(tx *store.Tx, d *cloudsim.Disk, id cloudsim.InstanceID) (string,
 
 // DetachDisk begins to detach a disk from an instance and returns the disk. If the disk is not
 // attached or is already detaching, DetachDisk changes nothing. If the cloud is still attaching the
-// disk to this instance, the detachment replaces this work. During other work on the disk,
-// DetachDisk returns Conflict.
+// disk to this instance, the attachment fails and the detachment begins. During other work on the
+// disk, DetachDisk returns Conflict.
 //
 // If req.Force is set and the instance is stopped or terminating, DetachDisk detaches the disk at
 // once, also during other work. If req.Force is set and the instance is in another state,

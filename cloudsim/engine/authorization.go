@@ -151,8 +151,8 @@ func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 // choose sets the project of the call to the project that the caller requested. A caller may
 // request the project to which it belongs, and each project in which it has a role. A caller with a
 // grant for all projects may request AllProjects and every existing project. If this caller
-// requests a project that does not exist, choose returns NotFound. For all other requests, choose
-// returns Denied.
+// requests a project that does not exist, choose returns NotFound. If any other caller requests a
+// project that it may not request, choose returns Denied.
 func (c *Call) choose(tx *store.Tx, chosen string) error {
 	if chosen == "" || chosen == string(c.Project) {
 		return nil

@@ -56,7 +56,7 @@ func BenchmarkDurableCreates(b *testing.B) {
 }
 
 // timeCreates opens a cloud and creates n instances. It returns the time that
-// the creates took.
+// the creations took.
 func timeCreates(b *testing.B, path string, first, n int) time.Duration {
 	b.Helper()
 	st, err := store.Open(path)
@@ -134,8 +134,8 @@ func addedKeys(newContent, oldContent map[string][]kv) map[string][]kv {
 	return out
 }
 
-// replay writes the keys and values of content to db in n transactions. It returns the time that
-// the transactions took.
+// replay writes the keys and values in the map content to db in n transactions. It returns the time
+// that the transactions took.
 func replay(b *testing.B, db *bolt.DB, content map[string][]kv, n int) time.Duration {
 	b.Helper()
 	begin := time.Now()

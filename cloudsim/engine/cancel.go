@@ -37,8 +37,8 @@ func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (
 	return op, err
 }
 
-// undo applies the Cancel verb to the resource of the cancelled operation op.
-// The resource returns to its earlier state or is deleted.
+// undo moves the resource of the cancelled operation op to its earlier state, or deletes the
+// resource. It returns Conflict if the cloud cannot undo the operation.
 func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 	switch op.Kind {
 	case cloudsim.KindInstance:

@@ -19,7 +19,8 @@ import (
 func (c *core) Now() time.Time { return c.store.Time() }
 
 // startClock sets the clock of a new cloud to the configured time FrozenAt, and stops the clock. It
-// does nothing if FrozenAt is zero, or if the store already has events.
+// does nothing if FrozenAt is zero. It also does nothing if the store already has events, because
+// then the cloud is not new.
 func (e *Engine) startClock(tx *store.Tx) error {
 	if e.cfg.FrozenAt.IsZero() || tx.Revision() > 0 {
 		return nil

@@ -94,8 +94,8 @@ func TestAdvanceCompletesNewWork(t *testing.T) {
 	}
 }
 
-// TestClockSurvivesRestart proves that a restart keeps the clock. A frozen
-// clock does not move while the cloud is down.
+// TestClockSurvivesRestart proves that the clock keeps its rate after a restart. While the cloud is
+// down, a frozen clock does not move, and a running clock continues.
 func TestClockSurvivesRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, ctx := file(t), engine.AsCloud(t.Context())

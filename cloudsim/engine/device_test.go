@@ -191,8 +191,9 @@ func TestInvalidDeviceReports(t *testing.T) {
 }
 
 // TestDeviceReportAfterTheClockGoesBack sets the clock back to a time before the due time of an
-// attachment. The attachment waits for a report. Then the report arrives, or ForgetDevices ends the
-// reports of the instance. The test proves that the attachment completes at its due time.
+// attachment. This attachment was already due, and waits only for a report. Then the report
+// arrives, or ForgetDevices ends the reports of the instance. The test proves that the attachment
+// completes when the clock reaches the due time again.
 func TestDeviceReportAfterTheClockGoesBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	for name, report := range map[string]func(*engine.Engine, cloudsim.InstanceID, cloudsim.DiskID) (cloudsim.Instance, error){

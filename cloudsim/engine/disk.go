@@ -51,7 +51,8 @@ func instancesOf(d *cloudsim.Disk) []string {
 }
 
 // CreateDisk begins to create a disk. If a disk with the same name exists and matches the request,
-// CreateDisk returns the existing disk.
+// CreateDisk returns the existing disk. If the existing disk does not match, CreateDisk returns
+// Exists. While the cloud deletes the existing disk, CreateDisk returns Conflict.
 func (e *Engine) CreateDisk(ctx context.Context, req cloudsim.CreateDisk) (d cloudsim.Disk, err error) {
 	if err := req.Validate(); err != nil {
 		return d, err
@@ -460,10 +461,10 @@ func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 }
 
 // DeleteDisk begins to delete a disk and returns the disk. It does not change a disk that is
-// already in state deleting. If the cloud is still creating the disk, the deletion replaces the
-// creation. During other work on the disk, DeleteDisk returns Conflict. It also returns Conflict if
-// the disk is attached, or if the cloud is making a snapshot or a copy of the disk. DeleteDisk does
-// not delete complete snapshots and copies of the disk.
+// already in state deleting. If the cloud is still creating the disk, the creation fails and the
+// deletion begins. During other work on the disk, DeleteDisk returns Conflict. It also returns
+// Conflict if the disk is attached, or if the cloud is making a snapshot or a copy of the disk.
+// DeleteDisk does not delete complete snapshots and copies of the disk.
 func (e *Engine) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return e.changeDisk(ctx, id, cloudsim.Delete, func(tx *store.Tx, d *cloudsim.Disk) (bool, error) {
 		if d.State == cloudsim.DiskDeleting {

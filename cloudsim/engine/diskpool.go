@@ -21,8 +21,8 @@ var diskPools = store.Table[cloudsim.DiskPool]{
 // the pool.
 var diskPoolUsed = store.Notes[int]{Name: "diskPoolUsed"}
 
-// keepDiskPools creates the missing pools. It also computes the usage of each pool that has disks,
-// from the sizes of these disks.
+// keepDiskPools creates the missing pools. Each zone has one pool for each disk type. keepDiskPools
+// also stores the usage of each pool that has disks. The usage is the sum of the disk sizes.
 func (e *Engine) keepDiskPools(tx *store.Tx) error {
 	used, err := countDiskPools(tx)
 	if err != nil {

@@ -114,8 +114,8 @@ func TestRegionalDisk(t *testing.T) {
 
 // TestRegionalDiskSurvivesItsZone proves that a fault for a zone hits calls
 // about the zonal disks in this zone. The fault does not hit calls about
-// regional disks. A caller can attach a regional disk to an instance in the
-// other zone.
+// regional disks. During the fault, a caller can attach a regional disk to
+// an instance in the second zone of the disk.
 func TestRegionalDiskSurvivesItsZone(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

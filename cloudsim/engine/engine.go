@@ -146,7 +146,8 @@ type Engine struct {
 }
 
 // access decides which calls the cloud permits. It manages tokens, access keys, service accounts,
-// roles, workload trusts, signing keys and rate limits. It also records the calls (see ledger).
+// roles, workload trusts, signing keys and rate limits. It also records the calls (see the type
+// ledger).
 type access struct {
 	*core
 	// projectOf returns the project in which a call creates resources.

@@ -450,8 +450,9 @@ func TestManyOperationsAreForgotten(t *testing.T) {
 }
 
 // TestOperationsOfAClockSetBack proves that the cloud deletes an operation a day after its end,
-// even if a user has set the clock back. In this test, the store also contains an operation that
-// ended before the clock was set back. So its end time is later than the present time of the clock.
+// even if a user has set the clock back. The test first ends an operation with a clock that is a
+// year ahead, and then sets the clock back. The cloud must still delete an operation that ends
+// after this change of the clock.
 func TestOperationsOfAClockSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, frozen)

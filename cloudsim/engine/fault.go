@@ -21,9 +21,9 @@ var faults = store.Table[cloudsim.Fault]{
 	Meta: func(f *cloudsim.Fault) *cloudsim.Meta { return &f.Meta },
 }
 
-// faultsSeen counts the calls that matched each fault, by the fault's id. The
-// count is not a field of the stored fault. If it were a field, each matching
-// call would write an event of the fault.
+// faultsSeen counts the calls that matched each fault, by the fault's id. If each matching call
+// updated the field Seen of the stored fault instead, each call would write an event. The stored
+// fault therefore contains only the count at its last hit.
 var faultsSeen = store.Notes[uint64]{Name: "faultsSeen"}
 
 // faultRules is a copy in memory of the faults that can still hit calls.

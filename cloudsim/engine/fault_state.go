@@ -57,10 +57,9 @@ func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
 }
 
 // rescheduleFaults adds work items to the due list after a caller has set the cloud's clock back.
-// Before the change, the clock showed the time oldTime. The loop in Run may have removed work items
-// that were due before oldTime. If a removed item is due after the new time, rescheduleFaults adds
-// it again. It also adds an item that is still on the due list. The engine then runs the item
-// twice, but the second run changes nothing.
+// Before the change, the clock showed the time oldTime. rescheduleFaults adds each item that is due
+// after the new time, but not after oldTime, because the loop in Run may have removed it. If the
+// item is still on the due list, the engine runs it twice. The second run changes nothing.
 func rescheduleFaults(tx *store.Tx, oldTime time.Time) error {
 	for f, err := range faults.Scan(tx, "", "") {
 		if err != nil {

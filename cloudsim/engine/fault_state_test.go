@@ -109,9 +109,9 @@ func TestZoneOutageScopes(t *testing.T) {
 	}
 }
 
-// TestStuckStateHoldsExactlyMax stops instances with concurrent callers. It proves that a fault
-// with the limit Max keeps exactly Max of these operations unfinished. After the deletion of the
-// fault, all operations finish.
+// TestStuckStateHoldsExactlyMax proves that a fault with the limit Max keeps exactly Max operations
+// unfinished, even if concurrent callers begin the operations. After the deletion of the fault, all
+// operations finish.
 func TestStuckStateHoldsExactlyMax(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -276,8 +276,8 @@ func TestStaleReadReturnsEarlierState(t *testing.T) {
 }
 
 // TestStaleReadAfterALoad proves that a stale read returns the earlier value of a resource even
-// after the load of a saved state. This case is special: after the load, the revision of the cloud
-// is higher than the revision of the last event in the journal.
+// after the load of a saved state. After the load, the last revisions of the cloud have no events.
+// A stale read must therefore stop at the last event of the journal.
 func TestStaleReadAfterALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant, withStates(t.TempDir()))
@@ -314,8 +314,8 @@ func TestStaleListOfAProject(t *testing.T) {
 	})
 }
 
-// TestFaultIsActiveBeforeItsCreation proves that a fault without a start is active although a user
-// has set the clock back to a time before the creation of the fault.
+// TestFaultIsActiveBeforeItsCreation sets the clock back to a time before the creation of a fault.
+// It proves that the fault is still active, because the fault has no start time.
 func TestFaultIsActiveBeforeItsCreation(t *testing.T) {
 	e, down := boot(t, file(t), frozen, instant)
 	defer down()

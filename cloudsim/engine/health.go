@@ -63,7 +63,8 @@ type Figures struct {
 	Faults []cloudsim.Fault
 }
 
-// Figures returns the current quotas and faults. The field Seen of the faults can be out of date.
+// Figures returns the current quotas and faults. The field Seen of a fault can be too low, because
+// it contains the count at the fault's last hit.
 func (e *Engine) Figures() (f Figures, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		f = Figures{}

@@ -56,9 +56,9 @@ func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 // release unblocks an operation that a hold or a fault has blocked. If the operation is due,
 // release completes it in the same transaction. If the loop in Run completed it later, the order of
 // events in the journal would not always be the same for the same calls. If the operation is not
-// due yet, release puts the operation on the due list again. The list may no longer contain the
-// operation: the loop in Run removes a blocked operation at its due time, and a user may set the
-// clock back afterward.
+// due yet, release puts the operation on the due list again, because the list may no longer contain
+// it. At the due time, the loop in Run removes a blocked operation from the list. After that, a
+// user may set the clock back.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {

@@ -77,10 +77,10 @@ func TestDeleteHoldNamesTheCaller(t *testing.T) {
 	}
 }
 
-// TestCancel proves that CancelOperation moves the instance to the state that the state machine
-// defines. When the due time of the cancelled work comes, the work does not change the instance. If
-// the state machine does not permit the cancellation, CancelOperation returns Conflict, and the
-// work continues.
+// TestCancel proves that CancelOperation moves an instance from the state provisioning or starting
+// to the next state in the table instanceMoves of package cloudsim. When the due time of the
+// cancelled work comes, the work does not change the instance. If the table has no cancellation for
+// the instance's state, CancelOperation returns Conflict, and the work continues.
 func TestCancel(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -253,8 +253,8 @@ func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 }
 
 // TestHoldOfCopies creates a hold while the data plane copies the data of new disks and snapshots.
-// The test then restarts the cloud without a data plane. Even after this restart, the hold keeps
-// the creation of these disks and snapshots unfinished.
+// The test then restarts the cloud without a data plane. At this start, the cloud completes the
+// creation of all copies, but not of the copies that the hold blocks.
 func TestHoldOfCopies(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, instant, withDiskData)

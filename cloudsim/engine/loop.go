@@ -229,8 +229,8 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 const compactBatch = 2000
 
 // compact deletes the oldest events until the journal has the length that
-// journalKeep returns. The loop calls compact only when the journal is more
-// than a quarter longer than this length, so that compact runs rarely.
+// journalKeep returns. The loop calls compact only when the length of the journal exceeds this
+// length by more than 25 %. So compact runs rarely.
 func (e *Engine) compact() error {
 	for n := 1; n > 0; {
 		used := e.store.Used()

@@ -133,7 +133,7 @@ func (w *world) createDisk(t *rapid.T) {
 }
 
 // source returns the size of the requested disk. If the source disk or the source snapshot makes
-// the request invalid, source returns the error that the cloud must return.
+// the request invalid, the result refusal is the error that the cloud must return.
 func (w *world) source(req cloudsim.CreateDisk) (size int, refusal error) {
 	least, zone, typ := 0, req.Zone, req.Type
 	switch {

@@ -21,9 +21,10 @@ const byNetwork = "network"
 
 // CreateNetwork begins to create a network. It returns Conflict if a range of the network overlaps
 // a range of another network or of load balancers. It also returns Conflict if a range overlaps the
-// destination of a route, or a route of the cloud's machine. It returns Invalid for a range that
-// projects may not use. If a network with the same name exists, CreateNetwork returns this network,
-// or Exists if it differs from the request.
+// destination of a route in another network, or a range to which the cloud's machine has a route.
+// It returns Invalid for a range outside Config.NetworkRanges. If a network with the same name
+// exists and matches the request, CreateNetwork returns the existing network. It returns Exists if
+// that network differs, and Conflict if it is in state deleting.
 func (e *Engine) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) (n cloudsim.Network, err error) {
 	if err := req.Validate(); err != nil {
 		return n, err
@@ -293,7 +294,7 @@ func (e *Engine) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (n cl
 
 // checkUnused returns Conflict if a resource in the given table refers to the resource with the
 // given kind and id. checkUnused looks up the references in the given index of this table. The
-// error names the first resource in the table that contains a reference.
+// error names the first resource that contains a reference.
 func checkUnused[T any](tx *store.Tx, kind cloudsim.ResourceKind, id string, users store.Table[T], index string) error {
 	for first, err := range users.Find(tx, index, id, "") {
 		if err != nil {

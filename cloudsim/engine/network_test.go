@@ -315,7 +315,7 @@ func TestDefaultNetworksShareOneRange(t *testing.T) {
 
 // TestConfiguredPodRangesStay proves that UpdateNetwork cannot change the pod ranges of a default
 // network if the configuration contains pod ranges. Otherwise the next start would restore the
-// configured pod ranges. The start would fail if an instance used one of the changed pod ranges.
+// configured pod ranges, or would fail if an instance used one of the new pod ranges.
 func TestConfiguredPodRangesStay(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Pods.IPv4 = "10.244.0.0/16" })

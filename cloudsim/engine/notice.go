@@ -60,10 +60,9 @@ func removeNotice(i *cloudsim.Instance, t cloudsim.NoticeType) bool {
 	return len(i.Notices) < n
 }
 
-// noticeDue performs the action of a notice. It first checks the notice that is stored in the
-// instance, because a caller may have withdrawn or postponed the notice. If the instance's state
-// does not permit the action, such as a reboot of a stopped instance, noticeDue only removes the
-// notice.
+// noticeDue performs the action of a notice. If a caller has withdrawn or postponed the notice,
+// noticeDue does nothing. If the instance's state does not permit the action, noticeDue only
+// removes the notice. For example, the cloud cannot reboot a stopped instance.
 func (e *Engine) noticeDue(tx *store.Tx, w store.Work) error {
 	i, err := instances.Get(tx, w.ID)
 	if errors.Is(err, cloudsim.NotFound) {

@@ -66,9 +66,8 @@ func TestNoticeActionsHappenOnTime(t *testing.T) {
 	})
 }
 
-// TestUserData proves that the cloud stores the user data of an instance, and
-// deletes the user data with the instance. A repeated create call must have the
-// same user data.
+// TestUserData proves that the cloud stores the user data of an instance, and deletes the user data
+// with the instance. If a repeated create call has other user data, it returns Exists.
 func TestUserData(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -57,7 +57,7 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 // at pastTime or earlier, addEvent stores the new value of the resource in lastValues. Of the later
 // events, addEvent uses only the first event of each resource. If the resource was created after
 // pastTime, addEvent stores nil in p.was. Otherwise it stores the event's value in p.was. If
-// lastValues also contains a value of the resource, pastOf then copies this value to p.was.
+// lastValues contains a value of the same resource, pastOf later uses that value instead.
 func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {

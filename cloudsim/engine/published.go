@@ -29,7 +29,7 @@ func publishedOf(l *cloudsim.LoadBalancer) []string {
 
 func publishedKey(p cloudsim.Protocol, port int) string { return string(p) + "/" + strconv.Itoa(port) }
 
-// publish assigns a published port (a second port, on a host) to each listener of lb. A listener
+// publish assigns a published port to each listener of lb (see the type Published). A listener
 // keeps its present published port if the port is in the configured range. Otherwise it gets the
 // lowest free port. If no port is free, the listener gets no published port. In this case, publish
 // returns no error, because a listener also works without a published port. The run time of publish

@@ -132,10 +132,10 @@ func (e *Engine) checkRoute(tx *store.Tx, n cloudsim.Network, hop cloudsim.Insta
 	return nil
 }
 
-// checkNoRoute returns Conflict if a change adds a range to a network, and the range overlaps the
-// destination of another network's route. The route would redirect traffic of this range. The
-// change replaces oldNetwork with newNetwork. For a new network, oldNetwork is the zero value.
-// checkRoute makes the same check for a new route.
+// checkNoRoute checks the ranges that a change adds to a network. It returns Conflict if a range
+// overlaps the destination of another network's route, because the route would redirect traffic of
+// this range. The change replaces oldNetwork with newNetwork. For a new network, oldNetwork is the
+// zero value. checkRoute makes the same check for a new route.
 func checkNoRoute(tx *store.Tx, newNetwork, oldNetwork cloudsim.Network) error {
 	wanted := newRanges(newNetwork, oldNetwork)
 	if len(wanted) == 0 {

@@ -141,9 +141,9 @@ func (ac *access) throttleProject(c *Call) error {
 	}
 }
 
-// tokenOrAccount returns the id of the service account, or of the token if the
-// caller is not a service account. A caller's token bucket belongs to this id.
-// All tokens of a service account share one bucket.
+// tokenOrAccount returns the id of the service account, or of the token if the caller is not a
+// service account. The caller's rate limit applies to this id, so all tokens of a service account
+// share one rate limit.
 func (c Call) tokenOrAccount() cloudsim.TokenID {
 	if c.account != "" {
 		return cloudsim.TokenID(c.account)

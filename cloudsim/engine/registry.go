@@ -60,8 +60,8 @@ type RegistryCaller struct {
 	call   Call
 }
 
-// Context returns a ctx with the identity of caller c. Functions such as Decide
-// read the caller from this ctx.
+// Context returns a ctx with the identity of caller c. The method Engine.Decide reads the caller
+// from this ctx.
 func (c RegistryCaller) Context(ctx context.Context, requestID string) context.Context {
 	call := c.call
 	call.RequestID = requestID
@@ -251,8 +251,8 @@ var ErrRegistryScope = errors.New("the bearer token has no permission for this c
 // AllowRegistry checks an action of caller c and returns the repository of the action. It returns
 // Denied if the caller's present roles or password do not permit the action. In this case, a new
 // bearer token would not permit the action either. If the roles and the password permit the action,
-// AllowRegistry returns NotFound for a missing repository. If only the bearer token does not
-// include the action, AllowRegistry returns ErrRegistryScope.
+// AllowRegistry returns NotFound for a missing repository. Otherwise it returns ErrRegistryScope if
+// the bearer token does not include the action.
 func (im *imageManager) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		if c.claims.Refused != "" {

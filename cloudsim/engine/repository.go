@@ -33,7 +33,7 @@ func findRepository(tx *store.Tx, name string) (cloudsim.Repository, error) {
 
 // CreateRepository creates a repository. If the project already has a repository with the same name
 // and labels, CreateRepository returns the existing repository. It returns Exists if the labels
-// differ, or if another project has the name.
+// differ, or if another project has a repository with this name.
 func (im *imageManager) CreateRepository(ctx context.Context, req cloudsim.CreateRepository) (r cloudsim.Repository, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err
@@ -79,8 +79,8 @@ func (im *imageManager) ListRepositories(ctx context.Context, o cloudsim.ListOpt
 	return listPage(ctx, im.core, repositories, o, nil)
 }
 
-// Repositories returns the repositories of all projects, by their names. The registry, which stores
-// the images, calls this method.
+// Repositories returns the repositories of all projects. The keys of the map are the names of the
+// repositories. The registry, which stores the images, calls this method.
 func (im *imageManager) Repositories() (map[string]cloudsim.Repository, error) {
 	all := map[string]cloudsim.Repository{}
 	err := im.store.View(func(tx *store.Tx) error {

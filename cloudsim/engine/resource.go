@@ -41,8 +41,8 @@ func get[T any](tx *store.Tx, call Call, t store.Table[T], id string) (T, error)
 	return v, err
 }
 
-// getAt returns a resource. If a stale-read fault has hit the call, getAt returns
-// an earlier version of the resource (see Under).
+// getAt returns a resource. If a stale-read fault has hit the call, getAt returns an earlier
+// version of the resource (see the function Under).
 func getAt[T any](tx *store.Tx, call Call, t store.Table[T], id string) (v T, err error) {
 	if call.asOf.IsZero() {
 		return t.Get(tx, id)
@@ -239,10 +239,9 @@ func setLabels[T any](ctx context.Context, e *Engine, t store.Table[T], id strin
 // sameLabels reports whether the labels are equal. A nil map and an empty map are equal.
 func sameLabels(a, b map[string]string) bool { return maps.Equal(a, b) }
 
-// errReferenceNotFound returns NotFound for a field of a request that names a
-// resource which the caller cannot see. The error contains the field. A client
-// can therefore distinguish this error from a NotFound for the resource that
-// the URL path names.
+// errReferenceNotFound returns the error NotFound for a request in which a field names a resource
+// that the caller cannot see. The error contains the field. A client can therefore distinguish this
+// error from a NotFound for the resource that the URL path names.
 func errReferenceNotFound(field, id, hint string) error {
 	reason := id + " does not exist; " + hint
 	return &cloudsim.Error{Kind: cloudsim.NotFound, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}

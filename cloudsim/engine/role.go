@@ -279,8 +279,9 @@ func (c Call) onlyFor(operation string) error {
 
 // Allowed returns Denied if the caller in ctx has no permission for the operation on the named
 // resource. Allowed is for operations that are not routes of the API. An example is the operation
-// registry.pull with class Read on the repository "team-a/web". Call Authorize with the class Enter
-// before Allowed. Authorize then accepts every valid token and returns the ctx for Allowed.
+// registry.pull with class Read on the repository "team-a/web". Before Allowed, call Authorize with
+// the class Enter. With this class, Authorize accepts every valid token. Authorize returns the ctx
+// for Allowed.
 func Allowed(ctx context.Context, operation string, class Access, resource string) error {
 	call, err := callOf(ctx)
 	if err != nil {
@@ -375,10 +376,10 @@ func (ac *access) DeleteRole(ctx context.Context, name cloudsim.RoleName) error 
 }
 
 // CreateRoleBinding grants a role to a service account. If the same role binding already exists,
-// CreateRoleBinding returns the existing role binding. For a new role binding, the caller must have
-// each permission of the role in the project. If req.AllProjects is set, the caller must have each
-// permission through a grant for all projects. If the caller lacks a permission, CreateRoleBinding
-// returns Denied.
+// CreateRoleBinding returns the existing role binding. To create a role binding for one project,
+// the caller must have each permission of the role in this project. If req.AllProjects is set, the
+// caller must have each permission through a grant for all projects. If the caller lacks a
+// permission, CreateRoleBinding returns Denied.
 func (ac *access) CreateRoleBinding(ctx context.Context, req cloudsim.CreateRoleBinding) (b cloudsim.RoleBinding, err error) {
 	if err := req.Validate(); err != nil {
 		return b, err

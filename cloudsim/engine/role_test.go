@@ -208,8 +208,9 @@ func TestBindingForResources(t *testing.T) {
 	}
 }
 
-// TestBindingForRecords proves that a caller with a role for some records cannot give a record a
-// name outside the role's pattern.
+// TestBindingForRecords proves that a caller with a role for a name pattern cannot change a
+// record's name to a name that does not match the pattern. With a role for the id of a record, the
+// caller can change the name to any other name.
 func TestBindingForRecords(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -384,8 +385,8 @@ func TestServiceAccountTokenExpires(t *testing.T) {
 // TestProjectAdminInOtherProjects proves that a role in one project gives no
 // permissions in other projects, even if the caller has another role in all
 // projects. The caller is a reader of all projects and an administrator of the
-// project shop. The caller cannot delete tokens or bindings for all projects,
-// and cannot use accounts of the project bank.
+// project shop. The caller cannot delete a token or a binding that applies to all
+// projects. The caller also cannot use accounts of the project bank.
 func TestProjectAdminInOtherProjects(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -430,7 +431,7 @@ func TestProjectAdminInOtherProjects(t *testing.T) {
 
 // TestOneTrustForAWorkload proves that a workload's token is valid for one account only. Another
 // project cannot create a trust for the same workload, audience and keys. Trusts with different
-// keys do not conflict. Without the keys of a cluster, a project therefore cannot block another
+// keys do not conflict. So a project that does not have a cluster's keys cannot block another
 // project's trust for this cluster.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
@@ -474,9 +475,8 @@ func TestTokenOfTwoWorkloads(t *testing.T) {
 	}
 }
 
-// TestIrregularPluralsInPermissions proves that the engine converts between resource kinds and the
-// nouns of operation ids, even for the irregular plurals repositories and
-// addresses.
+// TestIrregularPluralsInPermissions proves that the engine finds the resource kind of an operation
+// id with an irregular plural. For example, the kind of "repositories.get" is repository.
 func TestIrregularPluralsInPermissions(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -46,8 +46,9 @@ func (e *Engine) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (r c
 	return r, err
 }
 
-// routeByName returns the existing route with the requested name if it matches the request. If no
-// route has this name, routeByName creates a route.
+// routeByName creates a route if no route has the requested name. If the route with this name is in
+// state deleting, routeByName returns Conflict. If the route matches the request, routeByName
+// returns the route. Otherwise it returns Exists.
 func (e *Engine) routeByName(tx *store.Tx, call Call, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
 	project, err := e.projectOf(tx, call)
 	if err != nil {

@@ -112,9 +112,9 @@ func TestNetworkOverlapsRoute(t *testing.T) {
 	_, err = e.CreateNetwork(mine, cloudsim.CreateNetwork{Name: "n", IPv4: "10.99.0.0/16"})
 	expectError(t, err, cloudsim.Conflict, string(r.ID))
 
-	// New pod ranges may overlap a route of the same network. Default networks may have identical
-	// pod ranges. So another default network can now get the same range, although the route
-	// overlaps it.
+	// A default network can get a pod range that overlaps a route of the same network. After that,
+	// another default network can get the same range, because default networks can share pod
+	// ranges.
 	must(e.UpdateNetwork(mine, r.Network, pods, 0))(t)
 	must(e.UpdateNetwork(other, otherNetwork.ID, pods, 0))(t)
 }

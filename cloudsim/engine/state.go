@@ -69,8 +69,8 @@ func (ss *stateManager) SaveState(ctx context.Context, req cloudsim.SaveState) (
 			return err
 		}
 		w.BeginData()
-		// Archive has read the records at an earlier instant. If the cloud has deleted a disk or
-		// a snapshot since then, Save returns NotFound.
+		// The method Archive has read the records at an earlier instant. If the cloud has deleted
+		// a disk or a snapshot since then, the method Save returns NotFound.
 		err := ss.cfg.DiskFiles.Save(ctx, w, sizes)
 		if errors.Is(err, cloudsim.NotFound) {
 			return cloudsim.Errorf(cloudsim.Conflict, "%w: save again, or set recordsOnly to save the state without this data", err)
@@ -114,9 +114,10 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 }
 
 // fullDiskError returns Unavailable if a write failed because of a full disk, a disk quota or a
-// limit of the file size. Otherwise it returns err. During an import, statefile.Reader reads the
-// uploaded state, and also writes a copy of it to a file. Reader converts each error to Invalid. So
-// without fullDiskError, an import to a full disk would return Invalid.
+// limit of the file size. Otherwise it returns err. During an import, each read of the uploaded
+// state also writes the bytes to a file. statefile.Reader converts each error of a read to Invalid,
+// even an error of this write. So without fullDiskError, an import to a full disk would return
+// Invalid.
 func fullDiskError(err error) error {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(err, full) {
@@ -292,8 +293,8 @@ var accessKinds = []cloudsim.ResourceKind{
 
 // ResetState deletes the resources of the cloud in one transaction. ResetState does not change
 // projects, access rights or the clock. Quotas, rate limits and durations get their default values,
-// and the cloud creates new signing keys. The numbers in ids of deleted kinds begin at 1 again, but
-// revisions continue. Open watches end with the error Gone.
+// and the cloud creates new signing keys. For each kind of deleted resources, the next id has the
+// number 1 again. The revisions do not begin at 1 again. Open watches end with the error Gone.
 func (ss *stateManager) ResetState(ctx context.Context) error {
 	return ss.replaceAll(ctx, nil, nil, func(tx *store.Tx) error {
 		return errors.Join(tx.Replace(nil, accessKinds...), serviceAccounts.CountUses(tx), keepEnds(tx), ss.cloud.prepare(tx))
@@ -301,9 +302,9 @@ func (ss *stateManager) ResetState(ctx context.Context) error {
 }
 
 // replaceAll replaces the records and the disk data of the cloud. It calls fn to replace the
-// records. It passes source and dataReader to stage, which prepares the new disk data. The engine
-// completes no work while fn runs. At the end, replaceAll updates the engine's copies of records in
-// memory.
+// records. It passes source and dataReader to the method stage, which prepares the new disk data.
+// The engine completes no work while fn runs. After the commit of the new records, replaceAll
+// updates the faults and the rate limits that the engine keeps in memory.
 func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, dataReader *statefile.Reader, fn func(*store.Tx) error) error {
 	ss.loading.Lock()
 	defer ss.loading.Unlock()

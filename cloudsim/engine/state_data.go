@@ -14,8 +14,8 @@ import (
 type DiskFiles interface {
 	// Save writes the data of disks and snapshots to w. All data is from the
 	// same instant. The parameter sizes contains the size of each disk or
-	// snapshot, by id. If a data file is missing and sizes marks its data as
-	// Optional, Save omits the data. If any other data file is missing, Save
+	// snapshot, by id. If a data file is missing and its size has the field
+	// Optional set, Save omits the data. If any other data file is missing, Save
 	// returns NotFound.
 	Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error
 	// Stage reads data that Save has written, and prepares this data for Swap.
@@ -24,9 +24,9 @@ type DiskFiles interface {
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
 	// Swap calls commitState while no data file of a disk or snapshot is in use. Then Swap replaces
 	// all present data with the staged data that commitState returns, and deletes all remaining
-	// staged data. If commitState fails, Swap keeps the present data. If commitState returned
-	// staged data with the error, Swap deletes only this staged data. Otherwise Swap keeps all
-	// staged data.
+	// staged data. If commitState fails, Swap keeps the present data. If commitState returns
+	// staged data together with the error, Swap deletes only this staged data. If commitState
+	// returns an error without staged data, Swap deletes no staged data.
 	Swap(commitState func() (cloudsim.StagedData, error)) error
 }
 

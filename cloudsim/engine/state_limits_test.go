@@ -19,7 +19,7 @@ import (
 
 // TestImportRefusesWrongNumbers proves that an import refuses a saved state with an impossible
 // clock rate, and a saved state with the largest possible revision. With a negative rate, the loop
-// in Run would never wait. After the largest revision, the revisions would begin at 0 again.
+// in Engine.Run would never wait. After the largest revision, the revisions would begin at 0 again.
 func TestImportRefusesWrongNumbers(t *testing.T) {
 	clock := func(rate float64) func(*bolt.Tx) error {
 		return func(tx *bolt.Tx) error {

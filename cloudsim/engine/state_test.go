@@ -118,8 +118,8 @@ func TestLoadKeepsSecrets(t *testing.T) {
 
 // TestLoadKeepsIdentityOfTokens proves that LoadState never changes the identity of a
 // token. After the load, a token of the running cloud has the same project and
-// account as before, or is invalid. In the saved state, the ids of this project
-// and account may belong to other resources.
+// account as before, or is invalid. This is true even if the ids of this project
+// and account belong to other resources in the saved state.
 func TestLoadKeepsIdentityOfTokens(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
 	// cloudContent describes the content of a cloud. If account is not "", the last of the projects

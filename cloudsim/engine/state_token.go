@@ -59,10 +59,9 @@ func ownTokens(tx *store.Tx) (found []ownToken, err error) {
 	return found, nil
 }
 
-// keepTokens stores cloudTokens again after a saved state has replaced the
-// records. The slice cloudTokens contains the tokens that the cloud had before
-// the load. keepTokens omits a token if ownerOf now returns a different owner
-// or NotFound.
+// keepTokens stores the tokens of the running cloud again after a saved state
+// has replaced the records. The slice cloudTokens contains these tokens.
+// keepTokens omits a token if ownerOf now returns a different owner or NotFound.
 func keepTokens(tx *store.Tx, cloudTokens []ownToken) error {
 	for _, t := range cloudTokens {
 		of, err := ownerOf(tx, t.Token)

@@ -38,9 +38,9 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 // watch calls readItems repeatedly and yields the items that readItems returns. When ctx ends, the
 // sequence ends. If readItems returns an error, watch yields the error as the last item. If
 // readItems reports that more items follow, watch calls readItems again at once. Otherwise watch
-// waits for the next change, which closes the channel from changedChan. watch yields a bookmark
-// before its first wait, and then one in each period. Before each bookmark, it calls readItems. If
-// period is 0, watch yields no bookmarks.
+// waits until a change closes the channel from changedChan, or until the period ends. watch yields
+// a bookmark before its first wait, and then one in each period. Before each bookmark, it calls
+// readItems. If period is 0, watch yields no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changedChan func() <-chan struct{}, readItems func() (items []T, more bool, err error), newBookmark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -205,9 +205,10 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 
 // overGap returns the revision at which a reader continues after lastRead. The journal has no
 // events between the last event of a loaded state and the epoch (see sameEpoch). If the reader has
-// read this last event, overGap returns the epoch. Otherwise it returns lastRead. If a client later
-// continues from the returned revision, it counts as a new reader. A new reader cannot begin
-// between revision 0 and the epoch.
+// read this last event, overGap returns the epoch. Otherwise it returns lastRead.
+//
+// A client that later continues from the returned revision counts as a new reader. A new reader can
+// begin at the epoch, but not between revision 0 and the epoch.
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if lastRead >= epoch {

@@ -38,7 +38,7 @@ type watchShare struct {
 }
 
 // join counts a new watch of the caller in ctx. It returns the limits that this watch shares with
-// all other watches of the same watchOwner. Call leave when the watch ends.
+// all other watches of the same owner. Call leave when the watch ends.
 func (w *watchShares) join(ctx context.Context) (share *watchShare, leave func()) {
 	call, _ := CallOf(ctx)
 	owner := watchOwner{caller: call.tokenOrAccount()}

@@ -8,9 +8,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// beginWork begins an operation on resource v. Before the call, the caller must change the state of
-// v. If the operation takes no time, and no hold or fault blocks the operation, beginWork calls
-// onSettled at once. The parameter profileTime is the operation's duration in Config.Profile. A
+// beginWork begins an operation on resource v and stores v. beginWork does not change the state of
+// v, so the caller must first set the new state. If the operation takes no time, and no hold or
+// fault blocks the operation, beginWork calls onSettled at once. Otherwise settleDue completes the
+// operation later. The parameter profileTime is the operation's duration in Config.Profile. A
 // stored duration overrides profileTime (see SetDurations).
 func beginWork[T any](e *Engine, tx *store.Tx, call Call, t store.Table[T], v *T, verb cloudsim.Verb, profileTime time.Duration, onSettled func(*store.Tx, *T) error) error {
 	waits, err := e.begin(tx, call, verb, t.Kind, t.ID(v), t.Meta(v), profileTime)
