@@ -153,9 +153,9 @@ func TestCheckComparesIndexes(t *testing.T) {
 	}
 }
 
-// FuzzUnarchive gives Unarchive saved states with arbitrary records. It proves that Unarchive
-// returns Invalid or a store. If Unarchive returns a store, the test proves that CheckFile finds no
-// damage, and that Archive can read the store.
+// FuzzUnarchive calls Unarchive with saved states that contain arbitrary records. It proves that
+// Unarchive returns Invalid or a store. If Unarchive returns a store, the test proves that
+// CheckFile finds no damage, and that Archive can read the store.
 func FuzzUnarchive(f *testing.F) {
 	z, err := gzip.NewReader(bytes.NewReader(makeArchive(f, 3)))
 	if err != nil {
@@ -185,7 +185,7 @@ func FuzzUnarchive(f *testing.F) {
 }
 
 // TestFlippedByteInFile changes one byte of a store's file, at many positions one after the other.
-// It proves that no such change ends the process. The test ignores the errors of the store.
+// It proves that none of these changes ends the process. The test ignores the errors of the store.
 func TestFlippedByteInFile(t *testing.T) {
 	whole := writtenFile(t, 100)
 	path := filepath.Join(t.TempDir(), "cloud.db")

@@ -11,12 +11,13 @@ import (
 
 // The file has the top-level buckets "meta", "journal" and "due". In addition, each table has a
 // bucket "object/KIND", and each index of a table has a bucket "index/KIND/NAME". The bucket
-// "usage" contains the uses of quotas, and "note/NAME" contains notes.
+// "usage" contains the used amount of each quota of a project. The buckets "note/NAME" contain
+// notes.
 //
-// A pool of numbers has the buckets "pool/NAME", "free/NAME" and "held/NAME". The sequence number
-// that bbolt stores for "pool/NAME" is a border. Numbers below the border are used, except the
-// numbers in "free/NAME". The border and greater numbers are free, except the numbers in
-// "held/NAME".
+// A pool of numbers has the buckets "pool/NAME", "free/NAME" and "held/NAME". bbolt stores a
+// sequence number for "pool/NAME". All numbers below the sequence number are used, except the
+// numbers in "free/NAME". The sequence number and all greater numbers are free, except the numbers
+// in "held/NAME".
 //
 // Unarchive returns Invalid for a saved state with other buckets.
 var (

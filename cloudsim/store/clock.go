@@ -17,8 +17,8 @@ type Clock struct {
 	Rate           float64 // 0: the clock stands still
 }
 
-// lastTime is the latest time that a clock shows. The due list stores times in nanoseconds, which
-// overflow in 2262.
+// lastTime is the latest time that a clock shows. At this time the clock stops. Without this limit,
+// times in the due list would overflow in 2262, because the list stores them in nanoseconds.
 var lastTime = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Real reports whether clock c shows the machine's time.

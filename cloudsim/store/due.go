@@ -39,7 +39,8 @@ func (t *Tx) Later(dueTime time.Time, w Work) error {
 
 // LaterOnce puts the work item w on the due list. The work item becomes due at dueTime. LaterOnce
 // compares w only with the first work item that it has added for the same due time. If w equals
-// this item, LaterOnce does not add w. If w equals only another item, LaterOnce adds a duplicate.
+// this item, LaterOnce does not add w. Otherwise it adds w, even if another item with the same due
+// time equals w.
 func (t *Tx) LaterOnce(dueTime time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {

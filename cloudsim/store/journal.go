@@ -191,8 +191,8 @@ func (t *Tx) Compact(maxEvents uint64, limit int) (int, error) {
 	return len(oldest), meta.Put(keyFloor, oldest[len(oldest)-1])
 }
 
-// CheckJournal returns an error if a revision between the floor and the end of
-// the journal is missing. CheckJournal accepts the gaps that Replace has made.
+// CheckJournal returns an error if the journal lacks a revision. It checks the revisions after the
+// revision that Floor returns. It accepts the gaps that Replace has made.
 func (t *Tx) CheckJournal() error {
 	next := t.Floor() + 1
 	gaps, err := t.revisionGaps()

@@ -11,9 +11,9 @@ import (
 )
 
 // Earlier versions of this package kept a redo log in the folder of bbolt's file and synced only
-// the log. A process of such a version removed the log at a normal stop. After a crash, such a log
-// can contain commits that are missing in bbolt's file. Only the version that wrote the log can
-// apply these commits. The functions of this file find such a log.
+// the log. These versions removed the log at a normal stop. After a crash, the log can contain
+// commits that are missing in bbolt's file. Only the version that wrote the log can apply these
+// commits. The functions of this file find a log that an earlier version left.
 //
 // A log begins with two headers of the form
 //

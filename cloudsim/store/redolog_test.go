@@ -14,8 +14,9 @@ import (
 
 // header reads a file of testdata/redo. Each file contains the first two blocks of a redo log that
 // an earlier version left when a signal killed its process. The log "killed" contains the last
-// commits before the signal. The header of "settled" states that bbolt's file contains all commits,
-// because the last commit was too large for the log.
+// commits before the signal. In the case "settled", the last commit was too large for the log.
+// Therefore the earlier version wrote this commit only to bbolt's file. The header of "settled"
+// states that bbolt's file contains all commits.
 func header(t *testing.T, name string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "redo", name+".redo"))

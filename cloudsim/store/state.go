@@ -22,9 +22,9 @@ var (
 // are part of the transaction.
 //
 // Replace uses one revision, but writes no event. This revision is greater than all revisions of
-// both stores. Therefore each open watch ends with Gone, and its client must list the resources
-// again. Replace also replaces the clock of this store with the clock of the source. If the source
-// is nil, the clock does not change.
+// both stores. A watch that began before this revision ends with Gone, and its client must list the
+// resources again. Replace also replaces the clock of this store with the clock of the source. If
+// the source is nil, the clock does not change.
 //
 // Until the transaction ends, the caller must not close the source, and must not write to the
 // source, because the transaction does not copy the values of the source.

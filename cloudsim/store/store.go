@@ -1,10 +1,10 @@
 // Package store keeps a cloud in one bbolt file: tables of resources, the
 // journal of events, the list of due work, and pools of numbers.
 //
-// The store writes an object and its event in one transaction. After the commit it notifies its
-// readers, but the notification contains no data. Each reader reads the journal from its own
-// position. Events are therefore as durable as objects, and all readers see the events in the
-// same order. A failed transaction has no events.
+// The store writes an object and its event in one transaction, so events are as durable as
+// objects. A failed transaction has no events. After the commit the store notifies its readers, but
+// the notification contains no data. Each reader reads the journal from its own position, so all
+// readers see the events in the same order.
 //
 // Concurrent writers share a commit. One of these writers is the leader: it
 // runs the functions of all waiting writers, in the order of their calls, in
@@ -256,7 +256,7 @@ func (s *Store) Update(requestID string, fn func(*Tx) error) error {
 
 // commitBatch runs the functions of the waiting writers in one transaction, and commits it. The
 // caller is one of these writers. After the commit, commitBatch wakes the other writers of the
-// batch. If writers remain in the queue, the first writer leads the next batch.
+// batch. If writers remain in the queue, the first of them leads the next batch.
 func (s *Store) commitBatch() {
 	s.writers.Lock()
 	batch := s.queue
@@ -349,9 +349,9 @@ func (s *Store) finish(btx *bolt.Tx) (err error) {
 	return btx.Commit()
 }
 
-// diskFull reports whether a write failed because the disk is full or the file is too large. After
-// such a failed write, the caller can continue, because no data is lost. A failed sync may have
-// lost pages, so diskFull returns false for every failed sync.
+// diskFull reports whether a write failed because the disk is full or the file is too large. In
+// this case no data is lost, and the caller can continue. A failed sync may have lost pages, so
+// diskFull returns false for every failed sync.
 func diskFull(err error) bool {
 	write, ok := errors.AsType[*os.PathError](err)
 	return ok && write.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG))

@@ -373,9 +373,9 @@ func TestDueIsInOrderAndSurvives(t *testing.T) {
 	wantDue(t, s, "first", "second", "late")
 }
 
-// TestLaterOnceAddsNoDuplicate proves that LaterOnce does not add a work item that equals the first
-// work item of the same due time. If a work item differs from this first item, LaterOnce adds it,
-// even if the list contains an equal item at a later position.
+// TestLaterOnceAddsNoDuplicate proves that LaterOnce compares a work item only with the first work
+// item that has the same due time. If the two items are equal, LaterOnce does not add the new item.
+// Otherwise LaterOnce adds the new item, even if the due list contains another equal item.
 func TestLaterOnceAddsNoDuplicate(t *testing.T) {
 	s := temp(t)
 	at := s.Now().Add(-time.Second)
@@ -485,8 +485,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesOtherSchema proves that Open refuses a file of a version with another schema, and
-// that the error tells the user to start the version that wrote the file.
+// TestOpenRefusesOtherSchema proves that Open refuses a file with another schema. It also proves
+// that the error tells the user to start the version of the program that wrote the file.
 func TestOpenRefusesOtherSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cloud.db")
 	db, err := bolt.Open(path, 0o600, nil)
@@ -538,8 +538,8 @@ func writtenFile(t *testing.T, n int) []byte {
 }
 
 // TestDamagedFile proves that a damaged file never ends the process. If the file is cut or contains
-// only noise, Open, a read or a write returns an error. If Open returns an error, the file does not
-// change.
+// only noise, at least one call returns an error: Open, a read or a write. If Open returns an
+// error, it does not change the file.
 func TestDamagedFile(t *testing.T) {
 	whole := writtenFile(t, 200)
 	noise := bytes.Repeat([]byte{0xa5}, len(whole))

@@ -257,8 +257,8 @@ func (t Table[T]) revision(tx *Tx, id string) (uint64, error) {
 
 // Put sets the revision and the times of the resource v, stores v, and writes an event with v to
 // the journal. If CreatedAt is zero, Put regards v as a new resource. The caller must then make
-// sure that no resource has the same id: Put would keep the index entries and quota uses of the
-// old resource.
+// sure that no resource has the same id. Otherwise Put keeps the index entries and quota uses of
+// the old resource.
 func (t Table[T]) Put(tx *Tx, v *T) error {
 	b, err := tx.write(t.bucket())
 	if err != nil {

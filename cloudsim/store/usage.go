@@ -97,8 +97,8 @@ func (u usage) add(project cloudsim.ProjectID, uses []Use) {
 }
 
 // check returns an error for each count in u that differs from the stored count. It also returns an
-// error for the first stored count that is missing from u. It ignores stored counts of quotas that
-// do not occur in u.
+// error for the first stored count that is missing from u. If u contains no count of a quota for
+// any project, check ignores the stored counts of this quota.
 func (u usage) check(tx *Tx) error {
 	var all []error
 	names := map[string]bool{}
