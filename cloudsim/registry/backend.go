@@ -83,8 +83,8 @@ func (b *backend) GetTag(ctx context.Context, repo, tag string) (oci.BlobReader,
 	return b.readManifest(desc)
 }
 
-// readManifest reads a manifest into memory. The library does not close the reader of a manifest,
-// so the reader must not use an open file.
+// readManifest reads a manifest into memory. The OCI library does not close the reader that
+// readManifest returns, so this reader must not use an open file.
 func (b *backend) readManifest(desc oci.Descriptor) (oci.BlobReader, error) {
 	r, err := b.files.openPart(desc, 0, -1)
 	if err != nil {

@@ -21,9 +21,9 @@ func (e *injectedFault) Error() string {
 	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) changed this call", e.fault.ID, e.fault.Name))
 }
 
-// faultCodes maps the kind of an error to the HTTP status and the error code of the reply. The OCI
-// distribution specification has no code for the other kinds. For these kinds, the reply has the
-// status 500 and the code UNKNOWN.
+// faultCodes maps the kind of an error to the HTTP status and the error code of the reply. If
+// the map does not contain the kind, the reply has the code UNKNOWN. If the fault also sets no
+// status, the reply has the status 500.
 var faultCodes = map[cloudsim.Kind]struct {
 	status int
 	code   string

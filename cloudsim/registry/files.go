@@ -274,7 +274,8 @@ func (f *files) putManifest(repo, tag string, raw []byte, mediaType string) (oci
 
 // touchBlob returns the same result as blobDescriptor. It also renews the modification time of the
 // repository's link to the blob. A client that learns that the blob exists does not push the blob.
-// The garbage collector must therefore treat the blob like a new blob, and must not remove it.
+// It pushes only a manifest that refers to the blob. This push would fail if the garbage collector
+// had removed the blob. The garbage collector keeps the blob, because the link is new again.
 func (f *files) touchBlob(repo string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()

@@ -262,9 +262,9 @@ func TestForgedTokens(t *testing.T) {
 }
 
 // TestRotation proves that the published key set has the old and the new key during the overlap of
-// a rotation. During the overlap, the registry accepts bearer tokens of both keys. A bearer token
-// expires after five minutes. If the client's password expires earlier, the bearer token expires
-// together with the password.
+// a rotation. During the overlap, the registry accepts bearer tokens of both keys. The test
+// also checks that a bearer token expires after five minutes. If the client's password expires
+// earlier, the bearer token expires together with the password.
 func TestRotation(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")

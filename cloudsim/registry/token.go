@@ -73,13 +73,13 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 
 // refusePassword answers a request with a missing or invalid password. It records the refusal in
 // the audit trail, with the error why as the reason. If this error is not Unauthenticated, the
-// status is 503, because the password may be valid.
+// status is 503, because the password may be valid. Otherwise the status is 401, except in the
+// following case.
 //
 // If the token endpoint answers 401, containerd shows only the status, without the reason.
-// Therefore some requests for a repository get a bearer token without permissions. In these
-// requests, the password is missing or has the cloud's format (a JWT). When containerd uses the
-// bearer token, the registry refuses the request and answers with the reason. containerd shows this
-// reason in the pod's event. All other requests get status 401.
+// Therefore a request with a scope gets a bearer token without permissions if its password is
+// missing or has the cloud's format (a JWT). When containerd uses the bearer token, the registry
+// refuses the request and answers with the reason. containerd shows this reason in the pod's event.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	if cloudsim.KindOf(why) != cloudsim.Unauthenticated {

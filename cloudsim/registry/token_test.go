@@ -12,7 +12,8 @@ import (
 )
 
 // TestPasswordCannotBeChecked proves that the token endpoint answers 503 if the cloud cannot read
-// its file. A client would report the status 401 as a wrong password.
+// the file of its store. If the answer were 401, the client would report a
+// wrong password.
 func TestPasswordCannotBeChecked(t *testing.T) {
 	st, err := store.Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {
