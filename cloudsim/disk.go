@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// DiskID names a disk, e.g. "disk-000001". The cloud does not reuse ids, except
-// after it has loaded a saved state.
+// DiskID names a disk, e.g. "disk-000001". The cloud reuses an id only after a user has loaded a
+// saved state or reset the cloud.
 type DiskID string
 
 // DiskLinks is a folder on each machine. For each attached disk, the folder contains a

@@ -45,8 +45,8 @@ var faultBreaks = map[FaultEffectType][]string{
 
 // Breaks reports whether the effect t can apply to an operation. For example, the effect stockOut
 // cannot apply to an operation that lists resources, and the effect stuckState cannot apply to an
-// operation that only reads. The operation registry.challenge is the answer that tells a client of
-// the registry to request a token. Only corruptToken can apply to this operation.
+// operation that only reads. In the operation registry.challenge, the registry tells a client to
+// request a token. Only the effect corruptToken can apply to this operation.
 func (t FaultEffectType) Breaks(operation string) bool {
 	if operation == RegistryChallenge {
 		return t == FaultCorruptToken

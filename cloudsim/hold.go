@@ -38,8 +38,8 @@ func Transitions() []Transition {
 	}
 }
 
-// check rejects a transition that covers no item of Transitions. The field names in errors begin
-// with the given prefix.
+// check adds an error to c if t covers none of the operation types that the function Transitions
+// returns. The field name in the error begins with the given prefix.
 func (t Transition) check(c *checks, prefix string) {
 	field := prefix + "kind"
 	for _, known := range Transitions() {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// InstanceID names an instance, e.g. "i-000001". The cloud does not reuse ids,
-// except after it has loaded a saved state.
+// InstanceID names an instance, e.g. "i-000001". The cloud reuses an id only after a user has
+// loaded a saved state or reset the cloud.
 type InstanceID string
 
 // InstanceState is the lifecycle state of an instance.

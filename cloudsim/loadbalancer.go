@@ -115,11 +115,11 @@ func (l Listener) IdleTimeout() time.Duration {
 	return 350 * time.Second
 }
 
-// Target is an instance that receives connections. The load balancer probes the address
-// IP and opens connections to this address. IP is an address of the instance, or an
-// address in the instance's pod ranges, e.g. the address of a pod. If IP is empty, the
-// load balancer uses the instance's first internal address. The target exists only as
-// long as the instance exists.
+// Target is an instance that receives connections. The load balancer probes the address in the
+// field IP and opens connections to this address. The field contains an address of the instance, or
+// an address in the instance's pod ranges, e.g. the address of a pod. If IP is empty, the load
+// balancer uses the instance's first internal address. The target exists only as long as the
+// instance exists.
 type Target struct {
 	Instance InstanceID `json:"instance" example:"i-000001"`
 	IP       string     `json:"ip,omitempty" doc:"Destination of connections: an address of the instance, or an address in its pod ranges. Absent for the first internal address" example:"10.244.0.7"`

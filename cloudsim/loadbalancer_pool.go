@@ -27,8 +27,8 @@ func (p TargetPool) Keys() []TargetKey {
 // Key returns the protocol and the port of the listener, such as "tcp/80".
 func (l Listener) Key() string { return fmt.Sprintf("%s/%d", l.Protocol, l.Port) }
 
-// Pool returns the key of l if l has its own targets or its own health check. Otherwise it returns
-// "". The field Listener of the TargetPool that l uses has the same value.
+// Pool returns the field Listener of the TargetPool from which l chooses targets. If l has its own
+// targets or its own health check, this field contains the key of l. Otherwise it is empty.
 func (l Listener) Pool() string {
 	if l.Targets == nil && l.HealthCheck == nil {
 		return ""
@@ -46,9 +46,10 @@ func (l Listener) equal(other Listener) bool {
 		(l.HealthCheck == nil) == (other.HealthCheck == nil) && (l.HealthCheck == nil || *l.HealthCheck == *other.HealthCheck)
 }
 
-// Pools returns the pools from which the listeners choose targets. If a listener has no pool of its
-// own, or if s has no listeners, the first pool contains the load balancer's own targets. The next
-// pools belong to the listeners that have their own pool, in the order of the listeners.
+// Pools returns the pools from which the listeners choose targets. Each listener with its own
+// targets or its own health check has its own pool. If a listener has no pool of its own, or if
+// s has no listeners, the first pool contains the load balancer's own targets. The listeners' own
+// pools come after this pool, in the order of the listeners.
 func (s LoadBalancerSpec) Pools() []TargetPool {
 	var all []TargetPool
 	if len(s.Listeners) == 0 || slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Pool() == "" }) {

@@ -87,8 +87,8 @@ func (c *checks) labels(m map[string]string) {
 	}
 }
 
-// Clip shortens a text of more than 80 bytes to 80 bytes and "…". So an error message stays short
-// even if the caller sent a long value.
+// Clip keeps at most 80 bytes of a text. If the text is longer, Clip appends "…". So an error
+// message stays short even if the caller sent a long value.
 func Clip(s string) string {
 	if len(s) > 80 {
 		return strings.ToValidUTF8(s[:80], "") + "…"

@@ -182,8 +182,8 @@ func (l MetadataLeaf) PathOf(i Instance) string {
 }
 
 // Render returns the answer that the instance i gets at the path of the leaf. If the answer
-// contains credentials, these are the credentials of the token t. In this case, the field Secret of
-// t must be set.
+// contains credentials, Render computes them from t.ID, t.Secret and t.ExpiresAt. Otherwise it does
+// not use t.
 func (l MetadataLeaf) Render(i Instance, t Token) string {
 	return variableRE.ReplaceAllStringFunc(l.Text, func(s string) string {
 		name := s[len("${") : len(s)-len("}")]
@@ -265,9 +265,8 @@ func (c *checks) header(field, s string) {
 	}
 }
 
-// metadataText checks the text s and its variables. A variable is unknown if metadataVariable
-// returns false and the map extraVariables does not contain the variable. metadataText reports
-// unknown variables as errors.
+// metadataText checks the text s and its variables. It reports an error for each variable that is
+// unknown to metadataVariable and absent from the map extraVariables.
 func (c *checks) metadataText(field, s string, extraVariables map[string]func(Token) string) {
 	if len(s) > MaxMetadataText || !utf8.ValidString(s) {
 		c.addf(field, "must be UTF-8 text of at most %d bytes, got %d", MaxMetadataText, len(s))
@@ -290,8 +289,8 @@ func (s MetadataTreeSpec) Covers(p string) bool {
 	return p == s.Prefix || strings.HasPrefix(p, s.Prefix+"/")
 }
 
-// Conflicts reports whether a path can belong to both trees. The path of a session also belongs to
-// its tree.
+// Conflicts reports whether any path would belong to both trees. The path of a tree's session also
+// belongs to the tree.
 func (s MetadataTreeSpec) Conflicts(other MetadataTreeSpec) bool {
 	own := func(s, other MetadataTreeSpec) bool {
 		return s.Covers(other.Prefix) || other.Session != nil && (s.Covers(other.Session.Path) || s.Session != nil && s.Session.Path == other.Session.Path)

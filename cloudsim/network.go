@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// NetworkID names a network, e.g. "net-000001". The cloud does not reuse ids,
-// except after it has loaded a saved state.
+// NetworkID names a network, e.g. "net-000001". The cloud reuses an id only after a user has loaded
+// a saved state or reset the cloud.
 type NetworkID string
 
 // NetworkState is the lifecycle state of a network.

@@ -2,8 +2,8 @@ package cloudsim
 
 import "net/netip"
 
-// RouteID names a route, e.g. "route-000001". The cloud does not reuse ids,
-// except after it has loaded a saved state.
+// RouteID names a route, e.g. "route-000001". The cloud reuses an id only after a user has loaded a
+// saved state or reset the cloud.
 type RouteID string
 
 // RouteState is the lifecycle state of a route.

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// SignatureSkew is the largest difference between the time of a signature and the cloud's
-// time. As in AWS, the cloud accepts a signed request for this duration before and after
-// the time of its signature.
+// SignatureSkew is the largest permitted difference between the time of a signature and the
+// cloud's time. As in AWS, the cloud rejects a signed request if the difference is larger.
 const SignatureSkew = 15 * time.Minute
 
 // Signature is the signature of a request to the API of another cloud, in the format of AWS

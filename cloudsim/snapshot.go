@@ -2,8 +2,8 @@ package cloudsim
 
 import "regexp"
 
-// SnapshotID names a snapshot, e.g. "snap-000001". The cloud does not reuse
-// ids, except after it has loaded a saved state.
+// SnapshotID names a snapshot, e.g. "snap-000001". The cloud reuses an id only after a user has
+// loaded a saved state or reset the cloud.
 type SnapshotID string
 
 // SnapshotState is the lifecycle state of a snapshot or of a snapshot group.

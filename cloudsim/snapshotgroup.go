@@ -2,8 +2,8 @@ package cloudsim
 
 import "slices"
 
-// SnapshotGroupID names a group of snapshots, e.g. "sgrp-000001". The cloud
-// does not reuse ids, except after it has loaded a saved state.
+// SnapshotGroupID names a group of snapshots, e.g. "sgrp-000001". The cloud reuses an id only after
+// a user has loaded a saved state or reset the cloud.
 type SnapshotGroupID string
 
 // SnapshotGroup is a set of snapshots of several disks. All snapshots of a group contain

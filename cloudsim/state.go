@@ -51,8 +51,10 @@ const MaxStateData = 4 << 30
 // DataSize describes the data of one disk or one snapshot in a saved state.
 type DataSize struct {
 	Bytes int64
-	// If Optional is true, the data plane has not yet reported the creation of the disk's file. If
-	// this file is missing, the saved state contains no data for the disk.
+	// Optional is true if the data plane has not yet reported the creation of the disk's file. If
+	// Optional is true and the file is missing, the saved state contains no data for the disk. If
+	// Optional is false and the file is missing, the cloud cannot save the data and returns
+	// NotFound.
 	Optional bool
 }
 

@@ -2,8 +2,8 @@ package cloudsim
 
 import "net/netip"
 
-// SubnetID names a subnet, e.g. "subnet-000001". The cloud does not reuse ids,
-// except after it has loaded a saved state.
+// SubnetID names a subnet, e.g. "subnet-000001". The cloud reuses an id only after a user has
+// loaded a saved state or reset the cloud.
 type SubnetID string
 
 // SubnetState is the lifecycle state of a subnet.

@@ -36,8 +36,9 @@ type TranscriptHead struct {
 // only for a frozen clock, because a running clock shows different times in every run.
 func (h TranscriptHead) Exact() bool { return h.Clock == ClockFrozen }
 
-// TranscriptCall is one call with its answer. It contains the user data of instances with all
-// secrets, because a replay needs the user data. It contains no other secrets.
+// TranscriptCall is one call with its answer. It contains the user data of instances, because a
+// replay needs the user data. The user data may contain secrets. TranscriptCall contains no other
+// secrets.
 type TranscriptCall struct {
 	RequestID      string  `json:"requestId"`
 	Caller         string  `json:"caller,omitempty"`

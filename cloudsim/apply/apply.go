@@ -60,7 +60,7 @@ type Result struct {
 
 // All applies the resources of a file. First it checks all resources of the file. This check
 // changes nothing in the cloud. Then All applies one resource after the other, and stops at the
-// first failure. If dryRun is true, All only checks the file.
+// first failure. If dryRun is true, All ends after the check, and returns the planned changes.
 func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (done []Result, err error) {
 	later := map[string]bool{} // resources and types that exist, or that the apply will create
 	var wrong []error
@@ -281,9 +281,9 @@ func findByName(ctx context.Context, cl *client.Client, path, name string) (map[
 // requests. The parameter existing is the load balancer as the cloud returned it. There are two
 // special cases:
 //
-//   - If the file has no addresses, setAddresses deletes "addresses" from existing. The update then
-//     contains no addresses. If an update removed a family but contained its address, the cloud
-//     would refuse the update.
+//   - If the file has no addresses, setAddresses deletes "addresses" from existing, so that the
+//     update contains no addresses. Otherwise an update that removes a family would contain the
+//     address of the removed family. The cloud would refuse this update.
 //   - If the load balancer has all addresses of the file, setAddresses replaces "addresses" in
 //     existing with the list of the file. Apply then ignores the other addresses of the load
 //     balancer, e.g. the address of the second family.
@@ -371,8 +371,8 @@ func sameInstant(a, b string) bool {
 	return errX == nil && errY == nil && x.Equal(y)
 }
 
-// resolveTarget replaces the name of the target in a hold or a fault with the target's id. It
-// returns Invalid if it finds no such target.
+// resolveTarget replaces the name of the target in a hold or a fault with the target's id. If
+// TargetID returns NotFound, resolveTarget returns Invalid.
 func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[string]bool) error {
 	in, field, of := i.body, "target", ""
 	switch i.list {

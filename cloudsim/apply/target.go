@@ -28,8 +28,9 @@ var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 // the target, in the singular or in the plural. The parameter nameOrID is the name or the id of the
 // target. If nameOrID is an id, the resource need not exist. For an unknown name, TargetID returns
 // NotFound. If kindName is unknown, it returns NotFound for every name. The map plannedNames
-// contains the resources that a later call will create. A key consists of the API path of the list,
-// a space and the name. If plannedNames contains nameOrID, TargetID returns nameOrID itself.
+// contains the resources that a later call will create. A key consists of the API path in
+// targetLists, a space and the name of the resource. If plannedNames contains the target, TargetID
+// returns nameOrID itself, because the resource has no id yet.
 func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string, plannedNames map[string]bool) (string, error) {
 	kind, known := ParseKind(kindName)
 	path, listed := targetLists[kind]

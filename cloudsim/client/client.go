@@ -157,9 +157,9 @@ func (c *Client) do(ctx context.Context, hc *http.Client, method, path string, i
 	return nil, err
 }
 
-// problem converts an error reply to an error. If the reply is not a problem document, the reply
-// comes from a proxy or a wrong address. The error is then Unavailable, because the same request
-// may succeed later or at another address.
+// problem converts an error reply to an error. If the body of the reply is not a cloudsim.Problem,
+// the reply comes from a proxy or a wrong address. The error is then Unavailable, because the same
+// request may succeed later or at another address.
 func problem(resp *http.Response, method, path string) error {
 	var p cloudsim.Problem
 	err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&p)
@@ -199,7 +199,8 @@ func ifMatch(rev uint64) func(*http.Request) {
 	}
 }
 
-// listQuery returns the query string for o, including the question mark, or "".
+// listQuery returns the query string for o, including the question mark. If o is the zero value, it
+// returns "".
 func listQuery(o cloudsim.ListOptions) string {
 	q := url.Values{}
 	set := func(k, v string) {

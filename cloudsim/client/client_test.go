@@ -272,8 +272,9 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 	}
 }
 
-// TestAllEvents proves that AllEvents returns the same events before and after the load of a saved
-// state, which contains the journal. These events do not fit in one page.
+// TestAllEvents saves the state of a cloud and loads this state. The test proves that AllEvents
+// returns the same events before and after the load. The journal does not fit in one page, so
+// AllEvents must not stop after the first page.
 func TestAllEvents(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	for rev := uint64(0); rev <= cloudsim.DefaultPageSize; {

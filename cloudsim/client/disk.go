@@ -44,16 +44,17 @@ func (c *Client) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/detach", req)
 }
 
-// ResizeDisk begins to grow a disk and returns the disk. The disk may be attached. ResizeDisk
+// ResizeDisk begins to grow a disk and returns the disk. ResizeDisk accepts attached disks. It
 // returns Invalid for a smaller size.
 func (c *Client) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ResizeDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/resize", req)
 }
 
-// ModifyDisk begins to change a disk's type, IOPS or throughput and returns the disk. The disk may
-// be attached. If the disk already has the requested values, ModifyDisk changes nothing. It returns
-// Conflict while other work on the disk runs. It also returns Conflict during the cloud's
-// DiskCooldown after a modification.
+// ModifyDisk begins to change a disk's type, IOPS or throughput and returns the disk. ModifyDisk
+// accepts attached disks. If the disk already has the requested values, ModifyDisk changes nothing.
+// It returns Conflict while other work on the disk runs. The configuration of the cloud sets a
+// minimum time between two modifications of a disk. Before this time has passed, ModifyDisk returns
+// Conflict.
 func (c *Client) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ModifyDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/modify", req)
 }

@@ -112,7 +112,8 @@ type input struct {
 	port       int
 }
 
-// output is an answer. The field err is 0 for success, and Unavailable if the answer was lost.
+// output is an answer. The field err is 0 for success, and Unavailable if the call or its answer
+// was lost. Otherwise it is the kind of the error in the answer.
 type output struct {
 	err  cloudsim.Kind
 	id   cloudsim.LoadBalancerID

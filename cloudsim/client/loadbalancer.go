@@ -29,8 +29,8 @@ func (c *Client) UpdateLoadBalancer(ctx context.Context, id cloudsim.LoadBalance
 	return call[cloudsim.LoadBalancer](ctx, c, "PUT", "/v1/load-balancers/"+seg(id), req, ifMatch(rev))
 }
 
-// SetLoadBalancerTargets replaces the targets of a load balancer. A listener with its own targets
-// keeps these targets.
+// SetLoadBalancerTargets replaces the targets of a load balancer. If a listener has its own
+// targets, the call does not change them.
 func (c *Client) SetLoadBalancerTargets(ctx context.Context, id cloudsim.LoadBalancerID, req cloudsim.SetTargets) (cloudsim.LoadBalancer, error) {
 	return call[cloudsim.LoadBalancer](ctx, c, "PUT", "/v1/load-balancers/"+seg(id)+"/targets", req)
 }

@@ -12,8 +12,9 @@ func (c *Client) AttachNetwork(ctx context.Context, id cloudsim.InstanceID, req 
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/attach-network", req)
 }
 
-// DetachNetwork immediately releases the addresses of an instance in an additional network. It
-// returns Conflict for the first network of the instance.
+// DetachNetwork detaches an instance from an additional network. The instance loses its addresses
+// in this network immediately. DetachNetwork returns Conflict for the first network of the
+// instance.
 func (c *Client) DetachNetwork(ctx context.Context, id cloudsim.InstanceID, req cloudsim.DetachNetwork) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/detach-network", req)
 }

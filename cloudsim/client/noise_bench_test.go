@@ -49,8 +49,9 @@ func openWatches(t testing.TB, ctx context.Context, c *client.Client, n int) int
 // BenchmarkNoisyWatcher measures the time of a write in a project while a reader has many open
 // watches. The reader belongs to another project or to the same project. It tries to open 512
 // watches, and the cloud may allow fewer. Each write includes an fsync, and the time of an fsync
-// varies. So rounds with and without watches alternate. The metric named ratio(<=2) is the median
-// time with watches, divided by the median time without watches. This ratio should be at most 2.
+// varies. Rounds with and without watches alternate, so that this variation affects both medians.
+// The metric named ratio(<=2) is the median time with watches, divided by the median time without
+// watches. This ratio should be at most 2.
 func BenchmarkNoisyWatcher(b *testing.B) {
 	const rounds, writes = 12, 40
 	for _, noise := range []string{"other", "own"} {

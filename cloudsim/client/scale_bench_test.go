@@ -94,8 +94,8 @@ func BenchmarkScale(b *testing.B) {
 // BenchmarkStates saves the state of the large cloud, resets the cloud, and loads the saved state.
 // Each step should take less than 2 s on an idle machine. For comparison, the benchmark also
 // measures the metric s-raw in the same run. This metric is the time to unpack the state, to write
-// its bytes to two files, and to sync one of these files. It is a lower bound of the time in which
-// a cloud could load the state.
+// its bytes to two files, and to sync one of these files. A load of the state cannot
+// take less time.
 func BenchmarkStates(b *testing.B) {
 	c := fill(b, large)
 	took := map[string]time.Duration{}

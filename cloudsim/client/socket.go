@@ -45,8 +45,8 @@ func Reach(t *http.Transport, u string) {
 func (c *Client) UsesSocket() bool { return strings.HasPrefix(c.URL, socketScheme) }
 
 // base returns the beginning of a request's URL. A cloud on a Unix socket has no host name, so the
-// URL contains a reserved host name that ends in .invalid. Such a name never resolves (RFC 6761
-// section 6.4), so a call fails if the program has not called Reach.
+// URL contains a reserved host name that ends in .invalid. This name never resolves (RFC 6761
+// section 6.4). A call therefore fails if the program has not called Reach.
 func (c *Client) base() string {
 	if c.UsesSocket() {
 		return "http://cloud.invalid"
@@ -56,8 +56,8 @@ func (c *Client) base() string {
 
 // Trust makes the transport t accept only certificates of the certificate authorities in the PEM
 // file caFile. This restriction applies only to clouds at an https URL. If caFile is "", Trust
-// changes nothing, and t trusts the certificate authorities of the system. If Trust cannot read a
-// certificate from the file, it returns an Invalid error that names the file.
+// changes nothing, and t trusts the certificate authorities of the system. If Trust cannot read the
+// file, or the file contains no certificate, Trust returns an Invalid error that names the file.
 func Trust(t *http.Transport, caFile string) error {
 	if caFile == "" {
 		return nil

@@ -23,8 +23,8 @@ var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent not
 // Watch yields the events after the revision o.Since, in the order of their revisions. If
 // o.Bookmark is not 0, it also yields bookmarks. It ends without an error when ctx ends, or when
 // the caller leaves the loop. In all other cases, the last item is an error, for example:
-//   - Gone: the journal no longer contains all events after o.Since. Or a reset or the load of a
-//     saved state has replaced the contents of the cloud.
+//   - Gone: the journal no longer contains all events after o.Since, or LoadState or ResetState
+//     has replaced the contents of the cloud after o.Since.
 //   - Unavailable: the connection ended or hangs.
 //   - Unauthenticated or Denied: the token is no longer valid, or the caller may no longer watch.
 //   - Exhausted: too many watches are open.
@@ -45,11 +45,11 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 }
 
 // WatchAudit yields entries of the audit trail, in the order of their numbers. It yields each entry
-// that o selects and that has a higher number than o.After. It ignores o.Limit. WatchAudit
-// ends, and yields errors, in the same cases as Watch, except for Gone. It yields Gone if some
-// entries with higher numbers than o.After are no longer in the cloud's memory, e.g. after a
-// restart. The caller must have the permission audit.watch in all projects. To resume, set After to
-// the Number of the last handled entry.
+// that o selects and that has a higher number than o.After. It ignores o.Limit. WatchAudit ends,
+// and yields errors, in the same cases as Watch, except for Gone. If o.After is 0, it begins with
+// the oldest entry in the cloud's memory. It yields Gone if its next entry is no longer in memory,
+// e.g. after a restart. The caller must have the permission audit.watch in all projects. To resume,
+// set After to the Number of the last handled entry.
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
 	return func(yield func(cloudsim.AuditEntry, error) bool) {
 		o.Limit = 0
@@ -173,9 +173,10 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 // that the journal contains. AllEvents reads the events page by page, and returns Gone in the same
 // cases as Watch.
 //
-// After LoadState, ListEvents returns only the first page of the loaded events, and returns Gone
-// for later pages. If o.Since is 0 and a later page returns Gone, AllEvents therefore reads the
-// whole journal again with a watch.
+// LoadState also loads the events of the saved state. ListEvents returns only the first page of
+// these events, and returns Gone for later pages. A watch from revision 0 yields all these events.
+// If o.Since is 0 and a later page returns Gone, AllEvents therefore reads the whole journal again
+// with a watch.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

@@ -15,8 +15,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// fleet is an example of a controller. It keeps a fixed number of instances running: the value of
-// count. It replaces an instance that takes longer than startTimeout to start.
+// fleet is an example of a controller. It keeps a fixed number of instances running. The field
+// count contains this number. The controller replaces an instance that takes longer than
+// startTimeout to start.
 type fleet struct {
 	cloud        *client.Client
 	count        int

@@ -20,8 +20,9 @@ import (
 var unaffectedNouns = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
 // identityGet is the operation with which the console finds out the rights of a user. A dialect
-// uses identityGet to check its caller. Faults affect identityGet only in calls of dialects. So a
-// user can always open the console and delete the faults.
+// uses identityGet to check its caller. Faults affect identityGet only in calls of dialects. So an
+// administrator with a token can always open the console and delete the faults. For a new console
+// link, the console calls tokens.create, and faults can affect this call.
 const identityGet = "identity.get"
 
 // withFaults returns a function that calls fn and applies the fault rules before and after
@@ -112,8 +113,8 @@ func applyBefore(ctx context.Context, hit engine.Strike) error {
 }
 
 // applyAfter applies the effects that begin after the work of a call. At this time the changes
-// are durable. If the work failed, the caller gets the error of the work, unless the effect drops
-// the reply.
+// are durable. If the effect drops the reply, the caller gets no answer. Otherwise, if the work
+// failed, the caller gets the error of the work.
 func applyAfter(ctx context.Context, hit engine.Strike, failed error) error {
 	switch {
 	case hit.Fault == nil:
@@ -131,9 +132,9 @@ func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 }
 
-// injectedFault returns the error of a fault's effect. The caller must get the message of this
-// error, even if its kind is Internal. Therefore the error is a *problem, because toProblem hides
-// the message of any other Internal error.
+// injectedFault returns the error of a fault's effect. The caller must always get the message of
+// this error. The function toProblem hides the message of an Internal error, but not the message of
+// a *problem.
 func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := e.ErrorKind()

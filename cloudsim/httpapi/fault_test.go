@@ -88,7 +88,8 @@ func TestFaultErrors(t *testing.T) {
 }
 
 // TestFaultLosesTheReply proves that the cloud stores a created instance even if a fault drops the
-// reply. The journal has the event of the request. A repeated request returns the created instance.
+// reply. The events of the fault and of the instance have the same request id. A repeated request
+// returns the created instance.
 func TestFaultLosesTheReply(t *testing.T) {
 	var log bytes.Buffer
 	c, ctx := cloudtest.Start(t, cloudtest.WithLog(slog.New(slog.NewTextHandler(&log, nil)))), t.Context()
@@ -240,8 +241,9 @@ func TestFaultMaxOverTheWire(t *testing.T) {
 	}
 }
 
-// TestFaultTargets proves that a fault for "*" affects every listed target with the method GET or
-// DELETE, and that no target is an operation on faults. It also proves that CreateFault returns
+// TestFaultTargets proves that a fault for "*" affects every operation in the list of fault
+// targets. It calls only operations with the methods GET and DELETE, because these need no request
+// body. The list must contain no operation on faults. The test also proves that CreateFault returns
 // Invalid for a fault that matches no operation.
 func TestFaultTargets(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()

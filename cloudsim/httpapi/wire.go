@@ -172,8 +172,8 @@ func bearer(header string) string {
 	return strings.TrimSpace(secret)
 }
 
-// revision parses an If-Match header. If the header is missing or *, it returns 0. For any
-// other header than a quoted revision, it returns Invalid.
+// revision parses an If-Match header. If the header is missing or *, it returns 0. If any
+// other header is not a quoted revision, it returns Invalid.
 func revision(header string) (uint64, error) {
 	if header == "" || header == "*" {
 		return 0, nil

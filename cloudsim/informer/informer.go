@@ -30,9 +30,9 @@ type Handler interface {
 	// so Take must accept an event that changes nothing. If Take returns an error, Run calls List
 	// again.
 	Take(context.Context, cloudsim.Event) error
-	// OnSync tells the handler that its copy is consistent, because the watch has reached the
-	// revision of each list. While this is true, Run calls OnSync after each event, bookmark or
-	// list. The argument of OnSync is true for the first call after OnError.
+	// OnSync tells the handler that its copy is consistent. After each list, event or bookmark, Run
+	// calls OnSync if the watch has reached the revision of each list. The parameter recovered is
+	// true for the first call after OnError.
 	OnSync(recovered bool)
 	// Run calls OnError with the reason when it cannot watch the cloud. The parameter news is true
 	// for the first failure of Run, and for the first failure after each call of OnSync.

@@ -99,7 +99,7 @@ func (n *names) await(t *testing.T, description string, condition func() bool) {
 	})
 }
 
-// line is an HTTP transport to the cloud. A call of cut breaks the connection of the current
+// line is an HTTP transport to the cloud. The method cut breaks the connection of the current
 // watch.
 type line struct {
 	next http.RoundTripper
@@ -194,8 +194,8 @@ func TestOnSyncWithoutEvents(t *testing.T) {
 }
 
 // TestExpiredRevision proves that Run lists everything again if the watch ends with the error Gone
-// (410), here after the load of a saved state. With the new list, the handler also removes
-// resources for which it got no delete event.
+// (410). In this test, the watch ends because the cloud loads a saved state. With the new list, the
+// handler also removes resources for which it got no delete event.
 func TestExpiredRevision(t *testing.T) {
 	cloud, n, _ := startFollowing(t)
 	if _, err := cloud.SaveState(t.Context(), cloudsim.SaveState{Name: "s", RecordsOnly: true}); err != nil {
@@ -292,7 +292,7 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestListsOfTwoMoments proves that the lists of two kinds may have different revisions. Run
+// TestListsOfTwoMoments proves that Run accepts lists with different revisions for two kinds. Run
 // ignores events that are older than the list of their kind. It calls OnSync only when the watch
 // has reached the revisions of both lists.
 func TestListsOfTwoMoments(t *testing.T) {

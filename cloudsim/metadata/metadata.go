@@ -15,8 +15,8 @@ import (
 )
 
 // Cloud is the part of a cloud that the service calls. The client and the engine of the
-// cloud both implement Cloud. A client needs the role "metadata", because the service calls
-// the cloud for every instance.
+// cloud both implement Cloud. A client needs the permissions of the role "metadata" for all
+// instances.
 type Cloud interface {
 	GetInstance(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)
 	ListInstances(context.Context, cloudsim.ListOptions) (cloudsim.List[cloudsim.Instance], error)
@@ -55,8 +55,8 @@ type Config struct {
 	// data, identity documents and tokens. Any user of the machine can call from such an
 	// address, and can therefore pose as an instance with this address.
 	TrustLoopback bool
-	// Limits are the limits for connections. A connection is anonymous until its first request
-	// with a valid session token.
+	// Limits are the limits for connections. The limits Anonymous and AnonymousFor apply to a
+	// connection until its first request with a valid session token.
 	Limits run.Limits
 }
 
@@ -180,9 +180,9 @@ func (s *service) checkDirect(r *http.Request) error {
 	return &httpError{http.StatusMisdirectedRequest, "the request is addressed to another host: use an IP address in the URL"}
 }
 
-// mayHaveSecrets returns an error if the caller has a loopback address, because any user of the
-// machine can call from a loopback address. If the listener belongs to one instance, or if
-// TrustLoopback is set, mayHaveSecrets does not check the address.
+// mayHaveSecrets returns nil if the listener belongs to one instance, or if TrustLoopback is set.
+// Otherwise it refuses a caller with a loopback address, because any user of the machine can call
+// from a loopback address.
 func (s *service) mayHaveSecrets(r *http.Request) error {
 	if s.cfg.Instance != "" || s.cfg.TrustLoopback {
 		return nil

@@ -53,8 +53,8 @@ func clientFrom(t *testing.T, ip string) *http.Client {
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
-// sendRequest sends a request. In headers, each header name is followed by its value. The
-// headers can include Host.
+// sendRequest sends a request. The parameter headers contains pairs of a header name and a value.
+// A name can be Host.
 func sendRequest(t *testing.T, hc *http.Client, method, url string, headers ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
