@@ -154,10 +154,10 @@ func TestDeployListeners(t *testing.T) {
 	}
 }
 
-// flagsWithoutAddress returns the names of the flags with the default "all addresses" that are
-// missing from args. It omits --server-bind-address, because the proxy server in deploy/proxy
-// has no clients over TCP. It omits --agent-bind-address, because this server accepts agents on all
-// addresses.
+// flagsWithoutAddress returns the names of the flags that are missing from args and have the
+// default "all addresses". It omits two flags of the proxy server in deploy/proxy. This server has
+// no clients over TCP, so it does not need --server-bind-address. It accepts agents on all
+// addresses, so it does not need --agent-bind-address.
 func flagsWithoutAddress(t *testing.T, args []string) (names []string) {
 	t.Helper()
 	root := newRootCommand(cli.Env{Getenv: func(string) string { return "" }, Stdout: io.Discard, Stderr: io.Discard})
@@ -194,8 +194,8 @@ func TestDeployLeases(t *testing.T) {
 	}
 }
 
-// taggedImage matches an image name with a tag. Manifests, the Dockerfile and Compose files contain
-// such names.
+// taggedImage matches an image name with a tag in a manifest, in the Dockerfile or in a Compose
+// file.
 var taggedImage = regexp.MustCompile(`(?m)(?:image: |_IMAGE=|_IMAGE:-)((?:[a-z0-9.-]+/)*[a-z0-9-]+:[A-Za-z0-9][\w.-]*)(@sha256:[0-9a-f]{64})?`)
 
 // TestDeployImagesArePinned checks the images that the project does not build. It proves that

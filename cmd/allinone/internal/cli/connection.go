@@ -67,8 +67,8 @@ type whereDialect struct {
 }
 
 // DialectOfLab returns the URL of a dialect of the running lab, and the file with a token for its
-// callers. It returns empty strings if no lab with this dialect runs. If the flag --data-dir
-// selects a folder without a running lab, DialectOfLab returns Unavailable.
+// callers. If the flag --data-dir selects a folder without a running lab, DialectOfLab returns
+// Unavailable. Otherwise, if no running lab has this dialect, it returns empty strings.
 func (c *Connection) DialectOfLab(name string) (url, tokenFile string, err error) {
 	w, err := c.lab()
 	return w.Dialects[name].URL, w.Dialects[name].TokenFile, err

@@ -50,8 +50,8 @@ func ExitCode(err error) int {
 // CodeOf returns the exit code of a Kind.
 func CodeOf(k cloudsim.Kind) int { return exitCodes[k].code }
 
-// NoteStart changes a command that has a function Run or RunE. The command then sets *began to true
-// before it calls the function. If a command returns an error while *began is false, the error is a
+// NoteStart changes cmd and its subcommands. Each command then sets *began to true before it calls
+// its function Run or RunE. If a command returns an error while *began is false, the error is a
 // mistake in the command line.
 func NoteStart(cmd *cobra.Command, began *bool) {
 	switch run, plain := cmd.RunE, cmd.Run; {

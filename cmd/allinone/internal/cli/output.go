@@ -155,8 +155,8 @@ func (p Printer[T]) Rows(things []T) [][]string {
 	return rows
 }
 
-// Table writes rows with aligned columns. A caller may call Print many times. In later calls, a
-// column becomes wider if a cell is longer, but a column never becomes narrower.
+// Table writes rows with aligned columns. A caller may call Print many times. If a cell of a
+// later call is wider than its column, the column becomes wider. A column never becomes narrower.
 type Table struct {
 	w      io.Writer
 	head   []string // Print prints the head once, before the first rows
@@ -222,7 +222,7 @@ func labelCell(labels map[string]string) string {
 	return strings.Join(words, ",")
 }
 
-// MetaColumns returns the last columns of a table. The tables of all kinds have these columns.
+// MetaColumns returns the columns that all kinds have. In a table, these columns come last.
 func MetaColumns[T cloudsim.Resource]() []Column[T] {
 	return []Column[T]{
 		{Head: "AGE", Cell: func(t T) string { return Age(t.Head().CreatedAt) }},

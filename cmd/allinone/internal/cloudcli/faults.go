@@ -67,8 +67,8 @@ Faults never affect the commands of faults, so you can always repair the cloud.`
 	return cmd
 }
 
-// faultFlags contains flag values that the method applyTo converts to other types and then stores
-// in the request.
+// faultFlags contains the flag values that the method applyTo converts to the types of
+// cloudsim.CreateFault.
 type faultFlags struct {
 	labels, matchLabels []string
 	effect              string

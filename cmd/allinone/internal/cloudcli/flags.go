@@ -12,7 +12,7 @@ import (
 
 const listenerForm = "[tcp:|udp:]PORT:TARGETPORT[:OPTION=VALUE...], e.g. tcp:80:30080"
 
-// listenerOptions contains the options that may follow the ports in the flag of a listener.
+// listenerOptions contains the options that may follow the ports in a value of --listener.
 var listenerOptions = []string{"mode=vip|proxy", "proxy-protocol=v1|v2", "idle-timeout=DURATION", "max-connections=N"}
 
 // parseListener parses [PROTOCOL:]PORT:TARGETPORT[:OPTION=VALUE...]. The cloud validates the

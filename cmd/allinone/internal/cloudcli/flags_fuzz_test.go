@@ -11,8 +11,8 @@ import (
 )
 
 // FuzzFlags proves that the parsers of flags return a value that matches the text of the flag, or
-// an Invalid error. If the cloud's validation then rejects the parsed values, its error must also
-// be Invalid.
+// an Invalid error. If the cloud's validation rejects a parsed value, the validation must also
+// return an Invalid error.
 func FuzzFlags(f *testing.F) {
 	for _, s := range []string{"", "80:30080", "tcp:80:30080", "udp:-1:+70000", "http:10256/healthz", "tcp:1", "http:/", "a=b", "a==b", "a!=b", "=", "::", "load-balancers"} {
 		f.Add(s)

@@ -79,7 +79,7 @@ func TestToMillis(t *testing.T) {
 }
 
 // TestBindingName proves that bindingName returns valid names, even for an account with a long
-// name. It also proves that two roles of this account get different names.
+// name. It also proves that the bindings of this account to two roles get different names.
 func TestBindingName(t *testing.T) {
 	if got := bindingName("ci", "reader"); got != "ci-reader" {
 		t.Errorf("short names: got %q, want ci-reader", got)

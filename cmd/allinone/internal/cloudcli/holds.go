@@ -132,8 +132,8 @@ func withDuration(oldDurations cloudsim.WorkDurations, newDuration []string) (cl
 	return cloudsim.WorkDurations{Items: append([]cloudsim.WorkDuration{one}, rest...)}, nil
 }
 
-// durationsCommand adds a RunE function to cmd. The RunE function calls changeFn to change the
-// durations of work, and prints all durations.
+// durationsCommand adds a RunE function to cmd. The RunE function prints all durations of work. If
+// cmd is not the command "list", the RunE function first changes the durations with changeFn.
 func durationsCommand(c *cli.Connection, cmd *cobra.Command, changeFn func(cloudsim.WorkDurations, []string) (cloudsim.WorkDurations, error)) *cobra.Command {
 	var o cli.Output
 	cmd.ValidArgsFunction = cobra.NoFileCompletions

@@ -192,7 +192,8 @@ func (s *specFlags) applyHealth(isSet func(string) bool, h *cloudsim.HealthCheck
 
 // findTargets converts the values of the given flag to targets. Each element of words is one value
 // in the form INSTANCE or INSTANCE/IP. A value may end with =WEIGHT. If several values name the
-// same target, the result contains this target once. These values must have the same weight.
+// same target, the result contains this target once. If the weights of these values differ,
+// findTargets returns an error.
 func findTargets(ctx context.Context, cl *client.Client, flag string, words []string) ([]cloudsim.Target, error) {
 	var targets []cloudsim.Target
 	var errs []error

@@ -208,7 +208,7 @@ func newWithdrawCommand(c *cli.Connection) *cobra.Command {
 }
 
 // noticePrinter returns a printer for instances. The table of the printer has a column for the
-// notices.
+// maintenance and preemption notices of each instance.
 func noticePrinter(c *cli.Connection, o cli.Output) cli.Printer[cloudsim.Instance] {
 	p := instances.printer(c, o)
 	p.Columns = []cli.Column[cloudsim.Instance]{

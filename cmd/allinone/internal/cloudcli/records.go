@@ -54,8 +54,9 @@ func (d *documentFlags) flags(cmd *cobra.Command) {
 }
 
 // read returns the document of the flag that the user has set. If the user has set no flag, read
-// returns an empty document. It reads at most one byte more than the cloud's limit, so that the
-// cloud can refuse a longer document.
+// returns an empty document. If a file is longer than the cloud's limit, read cuts the document one
+// byte after the limit. This document is still too long, so the method Validate of the request
+// refuses it.
 func (d *documentFlags) read(c *cli.Connection) (json.RawMessage, error) {
 	flag, raw := "document", []byte(d.text)
 	if d.file != "" {

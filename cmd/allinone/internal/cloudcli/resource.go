@@ -61,7 +61,7 @@ func (k kind[T, ID]) mayBeID(s string) bool {
 	return ok && rest != "" && strings.Trim(rest, "0123456789abcdef") == ""
 }
 
-// maxHints is the largest number of existing names in an error.
+// maxHints is the largest number of existing names or ids that an error lists.
 const maxHints = 10
 
 // findResource returns the resource with the id nameOrID. If no resource has this id, it returns

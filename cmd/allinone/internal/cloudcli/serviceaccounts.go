@@ -88,8 +88,9 @@ of the names of the account and the role.`,
 	return cmd
 }
 
-// bindingName returns a name for the role binding that gives a role to an account. If the names are
-// too long together, bindingName shortens them and adds a part of their hash.
+// bindingName returns the name ACCOUNT-ROLE for the role binding that gives a role to an account.
+// If this name is too long, bindingName shortens it and appends a part of the hash of the full
+// name.
 func bindingName(account, role string) string {
 	name := account + "-" + role
 	if len(name) <= cloudsim.MaxNameLength {

@@ -30,8 +30,9 @@ var snapshots = kind[cloudsim.Snapshot, cloudsim.SnapshotID]{
 	list: (*client.Client).ListSnapshots,
 }
 
-// sourceID returns the id of a source. If nameOrID is an id, sourceID returns this id, even if the
-// source is deleted. If nameOrID is a name, sourceID returns the id of the disk with this name.
+// sourceID converts the value of --source to the id of a disk or a snapshot. If nameOrID is an id,
+// sourceID returns this id, even if the disk or the snapshot is deleted. If nameOrID is a name,
+// sourceID returns the id of the disk with this name.
 func sourceID(ctx context.Context, cl *client.Client, nameOrID string) (string, error) {
 	if nameOrID == "" || snapshots.mayBeID(nameOrID) {
 		return nameOrID, nil

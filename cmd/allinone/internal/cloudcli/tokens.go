@@ -112,8 +112,8 @@ the secret to a new file that only you can read.`,
 
 // createInto creates a file at path, calls createFn, and writes the text from createFn into the
 // file. createFn creates a resource with a secret. If createInto cannot create the file, it does
-// not call createFn. Otherwise the secret would be lost. If createFn returns an error, createInto
-// removes the file. The user sets path with the flag flagName.
+// not call createFn, because it could not store the secret. If createFn returns an error,
+// createInto removes the file. The user sets path with the flag flagName.
 func createInto[T cloudsim.Resource, ID ~string](k kind[T, ID], flagName, path string, createFn func() (T, string, error)) (v T, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

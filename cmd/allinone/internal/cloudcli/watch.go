@@ -23,8 +23,8 @@ const (
 
 // follow watches the cloud and calls handle for every event after o.Since. After an outage, follow
 // continues after the last event or bookmark, so it omits no events. Bookmarks advance this
-// position while no event matches o. Without bookmarks, the journal might no longer contain the
-// next events after a long time. follow returns the result of keepWatching.
+// position while no event matches o. Without bookmarks, this position could become so old that
+// the journal no longer contains the next events. follow returns the result of keepWatching.
 func follow(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsim.WatchOptions, handle func(cloudsim.Event) error) error {
 	o.Bookmark = time.Minute // any value enables bookmarks: the cloud chooses the interval; see WatchOptions
 	return keepWatching(ctx, c, func() iter.Seq2[cloudsim.Event, error] { return cl.Watch(ctx, o) }, func(ev cloudsim.Event) error {
@@ -38,9 +38,9 @@ func follow(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsi
 
 // keepWatching calls startWatch, and calls handle for every item of the watch. If the cloud is
 // unavailable, keepWatching calls startWatch again after a delay. The new watch must continue after
-// the last item that handle got. keepWatching returns nil when ctx ends. It returns an error if
-// handle fails, if the cloud no longer has the next items (Gone), or if the cloud refuses the
-// watch.
+// the last item that handle got. Otherwise handle misses items or gets items again. keepWatching
+// returns nil when ctx ends. It returns an error if handle fails, if the cloud no longer has the
+// next items (Gone), or if the cloud refuses the watch.
 func keepWatching[T any](ctx context.Context, c *cli.Connection, startWatch func() iter.Seq2[T, error], handle func(T) error) error {
 	wait := firstRetry
 	for {

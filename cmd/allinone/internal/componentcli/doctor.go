@@ -57,8 +57,9 @@ the password.`,
 	return cmd
 }
 
-// diagnose prints in order the steps that the kubelet takes to get credentials for the image.
-// It returns an error if the kubelet would pull without credentials, or if the files have problems.
+// diagnose prints the steps that the kubelet takes to get credentials for the image. It returns an
+// error if the kubelet would pull without credentials. It also returns an error if the
+// configuration or a plugin has problems.
 func (d credproviderDoctor) diagnose(ctx context.Context, e cli.Env) error {
 	raw, err := os.ReadFile(d.config)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// These are the values of the flag --driver. If the value begins with driverExec, the rest of the
-// value is the command that starts the driver. The value can also be the URL of a driver.
+// These are the values of the flag --driver. Any other value is the URL of a driver. driverExec is
+// only a prefix. The text after it is a shell command that runs once for each call of the driver.
 const (
 	driverCloudsim = "cloudsim"
 	driverFake     = "fake"

@@ -248,8 +248,8 @@ func (f *runFlags) startAPIServer(ctx context.Context) (*conform.APIServer, erro
 	return server, nil
 }
 
-// programDir returns the folder with the programs of the API server: kube, or etcd and
-// kube-apiserver.
+// programDir returns the folder with the programs of the API server. The folder contains either
+// kube, or etcd and kube-apiserver.
 func (f *runFlags) programDir() string {
 	own, err := os.Executable()
 	if err != nil {

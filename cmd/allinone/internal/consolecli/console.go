@@ -30,8 +30,8 @@ import (
 // defaultListen is the default address of a console that runs in a separate process.
 const defaultListen = "127.0.0.1:8179"
 
-// redirectLife is the time after which openBrowser removes the file with the link. This time is
-// long enough, because a browser reads the file at once.
+// redirectLife is the time after which openBrowser removes the file that redirects the browser to
+// the link. This time is long enough, because a browser reads the file at once.
 const redirectLife = 10 * time.Second
 
 type consoleFlags struct {
@@ -154,7 +154,7 @@ and only the project of --project (default: the caller's project).`,
 	return cmd
 }
 
-// make returns the URL of a new link.
+// make requests a new link for signing in to the console, and returns the URL of the link.
 func (f *linkFlags) make(ctx context.Context, c *cli.Connection, cl *client.Client) (string, error) {
 	if f.ttl < time.Second {
 		return "", cloudsim.Misuse(cli.BadFlag("ttl", f.ttl.String(), "at least 1s"))

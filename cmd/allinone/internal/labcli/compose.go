@@ -188,7 +188,7 @@ func composeWork(e cli.Env, work func(compose.Dir, context.Context, *slog.Logger
 }
 
 // newComposeCloudCommand returns the cloudsim command for a lab in containers. This command sets
-// the flags for the address ranges to the ranges that fit the kind of nodes in --nodes. It returns
+// the flags in compose.CloudFlags to the values that fit the kind of nodes in --nodes. It returns
 // an error if the command line contains one of these flags with another value.
 func newComposeCloudCommand(e cli.Env) *cobra.Command {
 	var nodes lab.Nodes

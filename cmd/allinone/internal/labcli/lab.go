@@ -25,7 +25,8 @@ import (
 // failure. A check can fail at first, because the cluster may need time for a change.
 const verifyTimeout = 5 * time.Second
 
-// solveTimeout is the time limit for the checks after the commands of a solution.
+// solveTimeout is the time for which "allinone lab solve" repeats the failed checks of a step. If
+// the field Until of a command in the step is true, solve repeats this command for the same time.
 const solveTimeout = time.Minute
 
 // labCLI contains the environment and the flag that all subcommands of "allinone lab" have.

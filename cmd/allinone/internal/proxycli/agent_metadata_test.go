@@ -16,7 +16,7 @@ import (
 )
 
 // TestAgentLearnsFromMetadata proves that an agent reads its identifiers from the metadata of its
-// instance. The metadata service may start later than the agent.
+// instance, even if the metadata service starts later than the agent.
 func TestAgentLearnsFromMetadata(t *testing.T) {
 	ctx := t.Context()
 	cl := cloudtest.Start(t)

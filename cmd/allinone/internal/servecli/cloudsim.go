@@ -343,7 +343,8 @@ func (f *cloudsimFlags) openMetadata(ctx context.Context, log *slog.Logger, eng 
 }
 
 // openListener opens a listener at addr. If the flags contain a certificate, the listener uses
-// TLS. An error about addr begins with the text in flag, for example "--listen :8181".
+// TLS. An error about addr begins with the value of the parameter flag, for example
+// "--listen :8181".
 func (f *cloudsimFlags) openListener(log *slog.Logger, flag, addr string) (net.Listener, error) {
 	var conf *tls.Config
 	if f.tls.Cert != "" {

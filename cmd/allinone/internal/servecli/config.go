@@ -144,7 +144,8 @@ func (f *cloudsimFlags) setDialTargets(plane *dataplane.Config, cfg engine.Confi
 	}
 }
 
-// parsePublished parses a host and a range of ports in the form HOST:FIRST-LAST.
+// parsePublished parses an IP address with a port or a range of ports. The form is HOST:PORT or
+// HOST:FIRST-LAST.
 func parsePublished(s string) (engine.Published, error) {
 	host, ports, err := net.SplitHostPort(s)
 	low, high, isRange := strings.Cut(ports, "-")

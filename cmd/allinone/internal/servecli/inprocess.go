@@ -26,8 +26,9 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// callHandler calls the handler. It returns true if the handler aborts the request. In this case,
-// the client must get an error, because an HTTP server would close the connection.
+// callHandler calls the handler. It returns true if the handler aborts the request. After an
+// abort, an HTTP server closes the connection, and the client gets an error. So RoundTrip must
+// also return an error.
 func (p inProcess) callHandler(w http.ResponseWriter, r *http.Request) (dropped bool) {
 	defer func() {
 		v := recover()
