@@ -60,10 +60,10 @@ func (c *contender) runCycles(b *testing.B, n, atOnce int) {
 // inTurns runs one turn of each contender in each iteration. A turn consists of
 // n cycles. Before the first iteration, each contender runs a short turn that
 // warms up the caches. The results do not contain these short turns. The
-// contenders alternate, because the speed of the machine changes over time. A
-// contender can leave unfinished work on the machine, and this work slows down
-// the next contender. Therefore each iteration starts with a different
-// contender.
+// contenders alternate, so that changes in the speed of the machine affect all
+// contenders. A contender can leave unfinished work on the machine, and this
+// work slows down the next contender. Therefore each iteration starts with a
+// different contender.
 func inTurns(b *testing.B, n, atOnce int, all ...*contender) {
 	b.Helper()
 	for _, c := range all {

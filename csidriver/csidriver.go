@@ -206,8 +206,8 @@ func (c Config) socket(name string) string {
 	return filepath.Join(filepath.Dir(own), name+".sock")
 }
 
-// lookWithin is the time limit for a check of a volume. After this time the
-// driver treats the disk as hung.
+// lookWithin is the time limit for reading the usage or the mounts of a volume.
+// After this time the driver treats the disk as hung.
 const lookWithin = 10 * time.Second
 
 // driverServices contains the services of a process. All driver names share these services. The
@@ -228,8 +228,8 @@ func (c Config) halves() (h driverServices) {
 	return h
 }
 
-// workers is the number of goroutines that wait for calls. If the server starts
-// a new goroutine for a call, the stack of this goroutine must grow first. With
+// workers is the number of goroutines that wait for calls. The server reuses
+// these goroutines, because the stack of a new goroutine must grow first. With
 // a new goroutine for each call, the lifecycle of a volume would take 3 % more
 // time under load. If all workers are busy, a call gets a new goroutine.
 const workers = 16

@@ -12,8 +12,9 @@ import (
 )
 
 // ControllerExpandVolume grows a disk, which may be attached. The response
-// always asks the caller to call NodeExpandVolume. The node must refresh the
-// size of the device, even if an earlier call has grown the disk.
+// always asks the caller to call NodeExpandVolume. If an earlier call has
+// already grown the disk, the node may still have to refresh the size of the
+// device.
 func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

@@ -202,8 +202,8 @@ func fuse(t *testing.T, path string) (die func()) {
 	return func() { _ = server.Close() }
 }
 
-// TestHungDisk proves that a hung disk does not block the driver. Calls end
-// with DEADLINE_EXCEEDED, and at most one goroutine hangs.
+// TestHungDisk proves that a hung disk does not block the driver. Calls of
+// NodeGetVolumeStats return DEADLINE_EXCEEDED, and only one goroutine hangs.
 func TestHungDisk(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.stagedVolume("pvc-1")
@@ -337,8 +337,8 @@ func TestCorruptedMount(t *testing.T) {
 }
 
 // TestUnstageAfterOutsideChanges proves that the driver can unpublish and unstage
-// a volume after another program has changed the volume. The changes are a
-// missing mount, an additional mount, and a deleted disk file.
+// a volume after another program has removed a mount of the volume, added a
+// mount, or deleted the file of the disk.
 func TestUnstageAfterOutsideChanges(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.stagedVolume("pvc-1")
@@ -361,9 +361,8 @@ func TestUnstageAfterOutsideChanges(t *testing.T) {
 	wantCode(t, "unstage of nothing", b.unstage(v), codes.OK)
 }
 
-// If a new file has the name of an earlier file, the two files are different disks. TestStaleDevice
-// proves that the driver distinguishes them. The driver never uses the device of the earlier file
-// for the new file.
+// TestStaleDevice replaces the file of a staged disk with a new file of the same name. It proves
+// that the driver never uses the loop device of the earlier file for the new file.
 func TestStaleDevice(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.stagedVolume("pvc-1")
@@ -392,7 +391,7 @@ func TestStaleDevice(t *testing.T) {
 }
 
 // TestRestagedWithAnotherFilesystem proves that the driver does not format a disk that already has
-// a filesystem of another type than the request.
+// a filesystem, even if a request asks for another filesystem type.
 func TestRestagedWithAnotherFilesystem(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.stagedVolume("pvc-1")

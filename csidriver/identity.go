@@ -48,8 +48,9 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	return resp, nil
 }
 
-// othersWithin is the time limit for the checks in Probe. It is shorter than
-// probeWithin, the time limit of /readyz.
+// othersWithin is the time limit for the checks in Probe, and for one attempt of findInstance. It
+// is shorter than probeWithin, the time limit of /readyz. So Probe answers before /readyz stops the
+// call.
 const othersWithin = 3 * time.Second
 
 // Probe reports whether the driver can work. For the controller service, Probe

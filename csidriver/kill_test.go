@@ -25,9 +25,9 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver/machine"
 )
 
-// TestMain also runs two other programs: the driver that some tests kill, and
-// the process of a pod. Argument 0 selects the program. The other arguments
-// configure the program.
+// TestMain runs the tests or one of two other programs. The program "driver" is
+// a driver that some tests kill. The program "swapper" calls swapLinks.
+// os.Args[0] selects the program.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "driver":

@@ -17,8 +17,8 @@ import (
 )
 
 // inTree contains test data for an in-tree plugin: the parameters of a
-// StorageClass, and the volume of a PersistentVolume or a pod. The volume
-// refers to an existing disk.
+// StorageClass, and a volume source for a PersistentVolume or a pod. The volume
+// source refers to an existing disk.
 type inTree struct{ plugin, parameters, disk, volume string }
 
 var inTreePlugins = map[string]inTree{
@@ -124,7 +124,7 @@ func (l *legacyBench) provision(old inTree) *corev1.CSIPersistentVolumeSource {
 }
 
 // use attaches, stages and publishes a volume, and then undoes these steps. If round is "first",
-// use writes a file to the volume. It always checks the content of this file.
+// the method writes a file to the volume. In each round, the method checks the content of the file.
 func (l *legacyBench) use(disk string, v *corev1.CSIPersistentVolumeSource, round string) {
 	l.t.Helper()
 	ctx, c, id := l.t.Context(), mounted(v.FSType), v.VolumeHandle

@@ -96,9 +96,10 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	}, nil
 }
 
-// countsAsVolume reports whether the orchestrator counts an attached disk for the driver name of
-// this call. The orchestrator counts volumes separately for each driver name. If the driver made
-// the disk, the disk counts only for the driver name that received the CreateVolume call.
+// countsAsVolume reports whether the orchestrator counts an attached disk as a volume of the driver
+// name that received this call (see the function calledAs). The orchestrator counts volumes
+// separately for each driver name. If the driver made the disk, the disk counts only for the driver
+// name that received the CreateVolume call.
 //
 // If a user made the disk, the disk counts only while it is mounted. A mount shows that a staged
 // PersistentVolume uses the disk. The kubelet's staging path of a filesystem contains the driver
@@ -275,11 +276,10 @@ func awaitSize(ctx context.Context, path string, bytes int64) error {
 	}
 }
 
-// loopOf returns the volume's loop device, or nil if the volume has no device.
-// It returns NotFound if the disk's file does not exist on this machine. It
-// ignores a device of an earlier file with the same name. The paths in near are
-// likely mount points of the device. loopOf checks these paths first, because a
-// search through all loop devices is slower.
+// loopOf returns the volume's loop device, or nil if the volume has no device. It returns NotFound
+// if the disk's file does not exist on this machine. If the file was deleted and made again, loopOf
+// ignores the device of the deleted file. The paths in near are likely mount points of the device.
+// loopOf checks these paths first, because a search through all loop devices is slower.
 func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	path, err := n.file(volume)
 	if err != nil {

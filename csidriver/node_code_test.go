@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// TestCodesOfTheSpecification proves that errors have the codes of the CSI
-// specification. If the driver waits until the deadline of a call, the caller gets
-// DEADLINE_EXCEEDED, and the test fails.
+// TestCodesOfTheSpecification proves that the driver returns the error codes that the CSI
+// specification requires. If the driver waits until the deadline of a call, the test fails, because
+// the code is then DEADLINE_EXCEEDED.
 func TestCodesOfTheSpecification(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")

@@ -144,8 +144,8 @@ func sameLabel(staged, label string) error {
 	return nil
 }
 
-// checkSinglePublish returns an error if a single-writer volume is published at
-// another target.
+// checkSinglePublish returns an error if the volume is already published at a path other than
+// target. The driver calls checkSinglePublish only for single-writer volumes.
 func checkSinglePublish(l *machine.Loop, staged, target string) error {
 	mounts, err := l.Of()
 	if err != nil {

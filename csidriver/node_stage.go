@@ -97,10 +97,9 @@ func (n *node) stageDevice(ctx context.Context, path, volume, staging string, u 
 	return err
 }
 
-// stageAt stages the file or the device of a volume. If owner is not empty, it identifies this
-// node, and stageAt uses only a loop device of this node. Otherwise it uses any loop device of the
-// file. After
-// a failed call, no unused loop device stays attached.
+// stageAt stages the file or the device of a volume. The argument owner is empty or identifies
+// this node. If owner is empty, stageAt uses any loop device of the file. Otherwise it uses only a
+// loop device of this node. After a failed call, no unused loop device stays attached.
 func (n *node) stageAt(ctx context.Context, owner, path, volume, staging string, readOnly bool, u use) error {
 	l, err := machine.AttachFor(ctx, owner, path, readOnly, !u.block)
 	if err != nil {
@@ -132,8 +131,8 @@ func checkWritable(l *machine.Loop, writable bool) error {
 
 // replay applies the journal of a read-only volume to its filesystem. If the cloud copied the
 // volume from a disk in use, the journal contains changes that the filesystem does not contain yet.
-// If another node has attached the disk for writing, the function returns an error. In this case, a
-// replay would damage the filesystem, because it writes to the disk.
+// A replay writes to the disk. If another node has attached the disk for writing, a replay would
+// damage the filesystem, so the function returns an error.
 func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) error {
 	if slices.ContainsFunc(d.Attachments, func(a cloudsim.Attachment) bool { return !a.ReadOnly }) {
 		return status.Errorf(codes.FailedPrecondition, "journal of volume %s not replayed, because another node has attached the disk for writing: detach the disk from that node first", d.ID)
@@ -180,8 +179,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		if err := sameStage(l, have.Path, u); err != nil || u.block {
 			return err
 		}
-		// The filesystem is mounted, but the driver may have died before finish returned. So finish
-		// must run again.
+		// An earlier call mounted the filesystem. The driver may have died before the function
+		// finish returned, so call finish again.
 		bytes, err := machine.FilesystemSize(l, path)
 		if err != nil {
 			return err
@@ -296,9 +295,9 @@ func makeFile(path string) error {
 	return f.Close()
 }
 
-// dropUnused closes the device. If the device has no mounts, dropUnused also detaches it. A device
-// with the autoclear flag needs no check of its mounts, because the kernel detaches the device
-// after the last unmount (see Lapses).
+// dropUnused closes the device. If the device has the autoclear flag (see the method Lapses), the
+// kernel detaches the device after the last unmount. Otherwise dropUnused detaches the device if
+// the device has no mounts.
 func dropUnused(l *machine.Loop) error {
 	if lapses, err := l.Lapses(); err != nil || lapses {
 		return errors.Join(err, l.Close())
@@ -342,8 +341,8 @@ func (n *node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolume
 			return nil, err
 		}
 	}
-	// Remove the device file last. After the last unmount, only the name of the
-	// device file shows which volume is staged.
+	// Remove the device file last, because a repeated call may need it. After the last unmount,
+	// only the name of the device file shows which volume is staged.
 	if err := os.Remove(stagedAt(staging, volume, true)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

@@ -52,8 +52,8 @@ func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.
 // Registration registers a CSI driver with the kubelet of a machine.
 type Registration struct {
 	Endpoint string // socket of the driver, such as unix:///var/lib/kubelet/plugins/DRIVER/csi.sock
-	// Dir and KubeletSocketDir are the same as NodeConfig.RegistrationDir and
-	// NodeConfig.KubeletSocketDir.
+	// Dir and KubeletSocketDir have the same meaning as NodeConfig.RegistrationDir and
+	// NodeConfig.KubeletSocketDir. Unlike RegistrationDir, Dir must not be empty.
 	Dir              string
 	KubeletSocketDir string
 }

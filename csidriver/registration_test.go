@@ -40,9 +40,9 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// TestRegistration proves that the kubelet gets the correct endpoint of the
-// driver. The kubelet watches the registration socket of the driver. The driver
-// removes this socket when the driver stops.
+// TestRegistration proves that the kubelet gets the correct endpoint of the driver. It also proves
+// that the driver removes its registration socket when it stops. The kubelet watches this socket.
+// When the socket disappears, the kubelet removes the driver from the CSINode.
 func TestRegistration(t *testing.T) {
 	dir, registry := t.TempDir(), t.TempDir()
 	cfg := Default()

@@ -44,8 +44,8 @@ var (
 
 // nameOf returns name if it is a valid name in the cloud. For an invalid name, it returns "csi-"
 // and a hash of name. It also returns a hash if name has the form of a snapshot id, because the
-// cloud reserves these names. nameOf also hashes a name with the form
-// of its own results, so that no name equals the result for another name.
+// cloud reserves these names. nameOf also hashes a name that already has the form "csi-"
+// and a hash. Otherwise this name could equal the result for another name.
 func nameOf(name string) string {
 	if cloudName.MatchString(name) && !ownName.MatchString(name) {
 		return name

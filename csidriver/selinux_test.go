@@ -76,8 +76,8 @@ func TestSELinuxMount(t *testing.T) {
 	}
 }
 
-// TestSELinuxLabelsStay proves that files keep the labels that the container runtime gave them, if
-// the request contains no label for the whole volume.
+// TestSELinuxLabelsStay stages a volume with a request that contains no label for the whole volume.
+// It proves that the files keep the labels that the container runtime gave them.
 func TestSELinuxLabelsStay(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {

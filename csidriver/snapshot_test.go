@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// busyWriter writes to a volume's file repeatedly until the caller calls stop. The file changes
-// during each copy. So the data plane cannot finish a consistent copy before the call of stop,
-// unless the filesystem can clone files.
+// busyWriter writes to a volume's file repeatedly until the caller calls stop. If the filesystem
+// cannot clone files, the file changes during each copy. The data plane then repeats the copy until
+// the caller calls stop.
 func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	b.t.Helper()
 	if err := awaitSize(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {
@@ -138,7 +138,7 @@ func TestSnapshotOutlivesAFailedPoll(t *testing.T) {
 
 // TestThrottledPoll proves that the driver returns UNAVAILABLE if the cloud
 // throttles the driver's calls. UNAVAILABLE means that the work may still be
-// running. RESOURCE_EXHAUSTED would mean that no work continues (see codeOf).
+// running. RESOURCE_EXHAUSTED would mean that no work is running (see the variable codeOf).
 func TestThrottledPoll(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")

@@ -98,7 +98,9 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 
 // source sets the source of the new disk in o to the snapshot or the volume in contentSource. It
 // returns the size of this source, which is the minimum size of the new disk. If contentSource is
-// nil, source returns 0.
+// nil, source returns 0. If contentSource is a volume, source also changes o in two ways. If the
+// request has no disk type, o gets the disk type of the source. If the new volume is not regional,
+// o keeps only zones of the source.
 func (c *controller) source(ctx context.Context, contentSource *csi.VolumeContentSource, o *order) (least int, err error) {
 	switch {
 	case contentSource == nil:
@@ -186,7 +188,8 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 }
 
 // isRegional reports whether the disk type supports regional disks. If the query of the disk type
-// fails, it returns true, so that the method place does not report a wrong disk type.
+// fails, it returns true. With the result false, the method place would report that the disk type
+// does not support regional disks.
 func (c *controller) isRegional(ctx context.Context, diskType string) bool {
 	t, err := c.cloud.GetDiskType(ctx, diskType)
 	return err != nil || t.Regional

@@ -218,8 +218,8 @@ var mkfsCommands = map[string][]string{
 	XFS:  {"mkfs.xfs", "-q", "-f", "-K"},
 }
 
-// format runs mkfs on the device of l. format marks the disk until mkfs has succeeded (see
-// setMark).
+// format runs mkfs on the device of l. It marks the disk before mkfs runs, and removes the mark
+// after mkfs has succeeded (see setMark).
 func format(ctx context.Context, f *os.File, l *Loop, fsType string) error {
 	how, ok := mkfsCommands[fsType]
 	if !ok {
@@ -258,9 +258,8 @@ func tool(ctx context.Context, lockFile *os.File, argv ...string) error {
 	return nil
 }
 
-// slack is the number of bytes of a device that a filesystem may leave unused. A
-// disk grows by whole GiB. So if fewer bytes than slack are unused, the disk has
-// not grown.
+// slack limits the unused bytes of a device. If fewer bytes than slack are unused, the package does
+// not grow the filesystem. In this case the disk has not grown, because a disk grows by whole GiB.
 const slack = 256 << 20
 
 // Grow enlarges a filesystem to the size of its device. The filesystem is
@@ -362,12 +361,11 @@ func ReplayUnfinished(ctx context.Context, path string) error {
 	return Replay(ctx, "", path, fsType)
 }
 
-// Replay applies the journal of the filesystem in the file at path. The driver
-// calls Replay on a node that attaches the disk read-only. The caller must make
-// sure that no other node has attached the disk for writing. Replay mounts the
-// filesystem, and the kernel then replays the journal. The mount has no path,
-// and the kernel removes the mount if this process dies. See AttachFor for the
-// argument node.
+// Replay applies the journal of the filesystem in the file at path. The driver calls Replay on a
+// node that attaches the disk read-only. If another node has attached the disk for writing, Replay
+// can damage the filesystem. The caller must exclude this case. Replay mounts the filesystem, and
+// the kernel then replays the journal. The mount has no path, and the kernel removes the mount if
+// this process dies. See AttachFor for the argument node.
 func Replay(ctx context.Context, node, path, fsType string) error {
 	f, err := loop.OpenFile(path, os.O_RDONLY)
 	if err != nil {

@@ -18,9 +18,8 @@ import (
 // Loop is an open loop device. Its method Of lists the mounts of the device.
 type Loop struct {
 	*loop.Loop
-	// managed is true if the hypervisor of this machine made the device. This
-	// process then does not detach the device, and does not change the device's
-	// lapse flag (see loop.Lapse).
+	// managed is true if the hypervisor of this machine made the device. In this case the package
+	// does not detach the device, and does not change the device's lapse flag (see loop.Lapse).
 	managed bool
 }
 

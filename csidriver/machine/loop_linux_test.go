@@ -256,9 +256,10 @@ func TestReadOnlyFlagEndsWithItsFile(t *testing.T) {
 	}
 }
 
-// TestSeparateDevicePerNode proves that a node with its own device finds only
-// this device, even if the path of the file is long. If a device belongs to no
-// node, every node finds this device.
+// TestSeparateDevicePerNode proves that a node with its own device finds only this device. The name
+// of a device contains the path of the file and the name of the node. If the path is too long for
+// the name of the device, the node still finds its device. If a device belongs to no node, every
+// node finds this device.
 func TestSeparateDevicePerNode(t *testing.T) {
 	needsVolumes(t)
 	longest := strings.Repeat("n", 63) // the longest valid name
@@ -346,7 +347,8 @@ func TestMarkOfAnotherFile(t *testing.T) {
 }
 
 // TestUnfinishedFilesystemOnDevice proves that EnsureFilesystem runs mkfs again on a device if an
-// earlier mkfs did not finish, and never on a device with data.
+// earlier mkfs did not finish. If the device has no mark of an unfinished mkfs, and has data near
+// its beginning or its end, EnsureFilesystem returns ErrHasData.
 func TestUnfinishedFilesystemOnDevice(t *testing.T) {
 	needsVolumes(t)
 	for _, want := range Filesystems() {

@@ -57,8 +57,8 @@ type Mount struct {
 // ReadOnly reports whether this mount refuses writes.
 func (m Mount) ReadOnly() bool { return slices.Contains(m.Options, "ro") }
 
-// ReadOnly returns the options of a read-only mount. The given options can contain rw. The last
-// option wins, so ReadOnly adds ro at the end.
+// ReadOnly returns a copy of options with ro at the end. The last option wins, so an rw in options
+// has no effect.
 func ReadOnly(options []string) []string { return append(slices.Clone(options), "ro") }
 
 // IsDevice reports whether m is a bind mount of the device file of a loop device. For a mount of
@@ -73,18 +73,17 @@ var loopNode = regexp.MustCompile(`^/loop[0-9]+$`)
 
 // shownOptions lists options that every filesystem supports and that the kernel
 // always shows. MountedWith compares these options with the requested options.
-// The list omits relatime, which is the kernel's default.
+// The list omits relatime, because the kernel also shows relatime if the caller did not request it.
 var shownOptions = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime", "sync", "dirsync"}
 
 // shownAsGiven lists filesystem options that the kernel shows in the requested form. The kernel
 // shows other options in another form, or omits them if they are defaults.
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
-// MountedWith reports whether m has these options. The SELinux label and the
-// options in shownOptions must match exactly. If the caller requests ro or an
-// option in shownAsGiven, m must have the option. If a requested option is
-// KEY=NUMBER and m has the same key with a number, the numbers must be equal.
-// MountedWith ignores other differences.
+// MountedWith reports whether m has these options. The SELinux labels must be equal in the kernel's
+// format. The options in shownOptions must match exactly. If the caller requests ro or an option in
+// shownAsGiven, m must have the option. If a requested option is KEY=NUMBER and m has the same key
+// with a number, the numbers must be equal. MountedWith ignores other differences.
 func (m Mount) MountedWith(options []string) bool {
 	have := append(slices.Clone(m.Options), m.Super...)
 	for _, o := range shownOptions {

@@ -70,8 +70,8 @@ func privateDir(t *testing.T) string {
 	return dir
 }
 
-// TestFindNear mounts the devices of two files, and passes paths of mounts to Find. The test proves
-// that Find returns only the device of the given file.
+// TestFindNear mounts the devices of two files. The test proves that Find returns only the device
+// of the given file, even if the argument near contains the mount of the other device.
 func TestFindNear(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()

@@ -240,8 +240,8 @@ func TestConform(t *testing.T) {
 // TestConformFindsBugs adds bugs to the driver. It proves that 'allinone
 // conform csi' finds bugRefuses and bugForgets in the mode lostreply, and
 // bugMemory in the mode crash. csi-sanity without these modes does not find
-// these bugs. The test also proves that the check of the call budgets finds
-// bugTwice.
+// these bugs. The test also proves that the flag --baseline finds bugTwice. With this
+// bug, CreateVolume makes more calls to the cloud than the baseline allows.
 func TestConformFindsBugs(t *testing.T) {
 	t.Parallel()
 	const specs = `CreateVolume should (return appropriate|not fail)`

@@ -58,9 +58,9 @@ const inNamespace = "HCLOUD_SANITY_IN_NAMESPACE"
 // 169.254.169.254, so the test runs in a network namespace in which this
 // address is local.
 //
-// A script replaces the program cryptsetup, because cryptsetup needs the kernel's device mapper.
-// The driver calls cryptsetup to find out whether a volume is encrypted. The script answers that no
-// volume is encrypted.
+// The driver calls the program cryptsetup to find out whether a volume is encrypted. In this test,
+// a script replaces cryptsetup, so that the test does not need the kernel's device mapper. The
+// script answers that no volume is encrypted.
 func TestHetznerCSI(t *testing.T) {
 	driver := os.Getenv("FOREIGN_BIN_DIR")
 	if driver == "" {
