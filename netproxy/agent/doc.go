@@ -4,6 +4,6 @@
 //
 // Package wire extends upstream's protocol. If the server supports this extension, each connection
 // has its own stream. Upstream's server (sigs.k8s.io/apiserver-network-proxy) does not support the
-// extension, so all connections share one stream. In this case, the agent cuts the connection to a
-// target that does not read, because this connection would block all other connections.
+// extension. With this server, all connections share one stream. The agent then cuts the connection
+// to a target that does not read. Otherwise this connection would block all other connections.
 package agent

@@ -6,7 +6,8 @@
 //	konnectivity dial SOCKET HOST:PORT       one connection with konnectivity-client
 //	konnectivity egress FILE HOST:PORT       one connection with k8s.io/apiserver and the configuration FILE
 //
-// dial and egress copy stdin to the connection, and data from the connection to stdout.
+// The programs dial and egress copy stdin to the connection, and data from the connection to
+// stdout.
 package main
 
 import (

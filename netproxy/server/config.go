@@ -58,7 +58,7 @@ type Config struct {
 	InsecureAgents bool
 	// TrustIdentifiers accepts all identifiers that an agent states, as upstream's server does.
 	// If both TrustIdentifiers and InsecureAgents are false, the agent's certificate or token must
-	// grant each identifier. Otherwise the server refuses the agent.
+	// grant each identifier. The server refuses an agent that states any other identifier.
 	TrustIdentifiers bool
 	// ReviewInterval is the time between two checks of a connected agent's token. Without the
 	// extension that Streams enables, the server checks the token only when the agent connects.

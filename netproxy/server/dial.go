@@ -24,8 +24,8 @@ type link interface {
 	// abortFn does nothing.
 	carry(uploadFn func(sendChunk func(*wire.Chunk) error) error, abortFn func())
 	// leave tells the agent that the client has disconnected or that the connection has ended. Then
-	// this link ends, even if the target does not read. A frontend first calls carry. After
-	// its last call of recv, the frontend calls leave.
+	// this link ends, even if the target does not read. A frontend calls leave after carry and
+	// after its last call of recv.
 	leave()
 	// drop ends a link for which the caller has not called carry.
 	drop()

@@ -345,8 +345,9 @@ func (t *httpTunnel) halfClosed() (ended bool) {
 	return false
 }
 
-// watchSilence ends the connection if no bytes move during the half-close timeout. At the
-// previous check, the connection had moved lastCount bytes.
+// watchSilence ends the connection if no bytes move during the half-close timeout. It calls itself
+// again after each timeout. lastCount is the number of moved bytes at the previous call, or -1 at
+// the first call.
 func (t *httpTunnel) watchSilence(lastCount int64) {
 	now := t.conn.toward.Load() + t.conn.back.Load()
 	if now == lastCount {
@@ -364,7 +365,8 @@ func (t *httpTunnel) watchSilence(lastCount int64) {
 }
 
 // connectTLS returns a TLS listener for HTTP/1.1 only. With HTTP/2, several tunnels could share a
-// connection, but each tunnel needs its own connection. If conf is nil, it returns ln.
+// connection, but each tunnel needs its own connection. If conf is nil, connectTLS returns
+// ln.
 func connectTLS(ln net.Listener, conf *tls.Config) net.Listener {
 	if conf == nil {
 		return ln

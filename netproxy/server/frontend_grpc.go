@@ -65,8 +65,9 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 		l.drop()
 		return err
 	}
-	// The argument abortFn of carry does nothing, because a client that does not read its data
-	// disconnects by itself. Upstream's client disconnects after 10 s.
+	// If the client does not read its data, the link can call the second argument of carry. Here
+	// this function does nothing, because the client then disconnects by itself. Upstream's client
+	// disconnects after 10 s.
 	l.carry(c.toTarget, func() {})
 	why := c.fromTarget(l)
 	l.leave()
@@ -77,7 +78,7 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 // settleTime is the maximum duration of settle.
 const settleTime = 20 * time.Millisecond
 
-// settle waits until the client has probably handled the answer. The server
+// settle waits until the client has probably handled the DIAL_RSP. The server
 // sends the target's first data only after settle has returned. In
 // konnectivity-client v0.34 to v0.37 one goroutine reads packets, and another
 // goroutine registers the connection. The client drops data that arrives before
@@ -140,7 +141,7 @@ func (c *caller) send(p *wire.Packet) error {
 var errGaveUp = errors.New("the client disconnected")
 
 // toTarget sends the client's data to the target until the client closes the
-// connection. It runs on the link's goroutine.
+// connection. It is an argument of link.carry, so it runs on a goroutine of the link.
 func (c *caller) toTarget(send func(*wire.Chunk) error) error {
 	for first := true; ; first = false {
 		p, err := c.read()

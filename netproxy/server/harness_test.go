@@ -209,8 +209,8 @@ func connectOver(conn net.Conn, addr string) (net.Conn, error) {
 	return &bufferedConn{conn, r}, nil
 }
 
-// bufferedConn is a connection that first returns the bytes that arrived
-// together with the proxy's answer.
+// bufferedConn is the client's connection after an HTTP CONNECT. If the target's bytes arrived
+// together with the proxy's answer, Read returns these bytes first.
 type bufferedConn struct {
 	net.Conn
 	r *bufio.Reader

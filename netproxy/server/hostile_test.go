@@ -209,10 +209,10 @@ func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 	}
 }
 
-// If a target reads no data, the agent checks whether the client is still connected.
-// TestStalledTargetKeepsItsClient proves that this check does not end the client's connection. The
-// server must not send an empty packet to the client, because the client's library takes an empty
-// packet as the end of the data.
+// If a target reads no data, the agent checks whether the client is still connected. For this
+// check, the agent sends an empty chunk to the server. TestStalledTargetKeepsItsClient proves that
+// the check does not end the client's connection. The server must not forward the empty chunk,
+// because the client's library takes an empty packet as the end of the data.
 func TestStalledTargetKeepsItsClient(t *testing.T) {
 	b := newBench(t)
 	b.agent("one", func(c *agent.Config) { c.StallProbe = 100 * time.Millisecond })

@@ -53,7 +53,8 @@ func (a authority) config(template *x509.Certificate, use x509.ExtKeyUsage) *tls
 	}
 }
 
-// node returns the TLS configuration of an agent with a certificate that grants identifiers.
+// node returns the TLS configuration of an agent. The agent's certificate grants the identifiers in
+// the argument granted.
 func (a authority) node(granted string) func() (*tls.Config, error) {
 	a.Helper()
 	template := &x509.Certificate{}
@@ -83,8 +84,8 @@ func (b *bench) greet(conf func() (*tls.Config, error), md ...string) error {
 }
 
 // A compromised node cannot claim the identifiers of another node. The server refuses an agent that
-// states identifiers that its certificate does not grant. In this test, the server therefore never
-// uses the agent of the compromised node for the other node.
+// states identifiers that its certificate does not grant. So the server never uses the agent of the
+// compromised node for connections to the other node.
 func TestNodeCannotClaimOthers(t *testing.T) {
 	a := newAuthority(t)
 	b := newBench(t, func(c *server.Config) {
@@ -142,8 +143,8 @@ func (nodeTokens) Authenticate(_ context.Context, token string) (wire.Identifier
 	return wire.Identifiers{Host: []string{token}}, nil
 }
 
-// The token of a node grants only the identifiers of this node. A new token that an agent sends
-// later also grants only the identifiers of the token's node.
+// The token of a node grants only the identifiers of this node. So an agent of node-1 cannot renew
+// its session with the token of node-2.
 func TestTokenCannotClaimOthers(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.InsecureAgents, c.Authenticator = false, nodeTokens{} })
 	call := func(token, stated string) error {
@@ -170,8 +171,8 @@ func TestTokenCannotClaimOthers(t *testing.T) {
 	}
 }
 
-// If the server could not authenticate agents, New returns an error. With InsecureAgents, New
-// accepts the same configuration.
+// If the configuration contains no means to authenticate agents, New returns an error. With
+// InsecureAgents, New accepts the same configuration.
 func TestAgentsMustBeAuthenticated(t *testing.T) {
 	cfg := server.Default()
 	cfg.ID, cfg.Agents = "one", listen(t, "tcp", "127.0.0.1:0")

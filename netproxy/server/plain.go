@@ -90,7 +90,8 @@ func (l *plainLink) carry(uploadFn func(func(*wire.Chunk) error) error, abortFn 
 		_ = uploadFn(l.send) // ignore the error, because upstream's protocol cannot send a reason to the agent
 		if l.session.removePlain(l.id) != nil {
 			// Send keeps the order of packets, so the agent gets the CLOSE_REQ after the
-			// client's data. If the session has ended, the agent closes the connection itself.
+			// client's data. An error of Send means that the session has ended. In this case the
+			// agent closes the connection itself.
 			_ = l.session.out.Send(l.session.ctx, wire.CloseRequest(l.id))
 		}
 		l.queue.Close(io.EOF)
@@ -104,8 +105,8 @@ func (l *plainLink) send(c *wire.Chunk) error {
 	return l.session.out.Send(l.session.ctx, wire.DataPacket(l.id, c.Data))
 }
 
-// leave does nothing. The goroutine that carry starts detects the end of the client's connection.
-// Then this goroutine sends a CLOSE_REQ.
+// leave does nothing. The method carry has started a goroutine. When the client's connection ends,
+// this goroutine sends a CLOSE_REQ.
 func (l *plainLink) leave() {}
 
 // drop asks the agent to close the connection. If the agent has closed the connection already, the

@@ -59,7 +59,8 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	return s.Run(ctx)
 }
 
-// keepaliveTimeout limits the time until the peer answers a keepalive ping.
+// keepaliveTimeout is the time in which a peer must answer a keepalive ping. Otherwise gRPC closes
+// the connection.
 const keepaliveTimeout = 5 * time.Second
 
 // grpcServer returns a gRPC server that needs little memory for an idle stream.
@@ -275,9 +276,9 @@ func (l keepAliveListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An error here concerns only this connection, for example because the client has already reset
-	// the connection. The next read of the connection then fails. If Accept returned the error, a
-	// gRPC server would stop.
+	// An error concerns only this connection. For example, the client has already reset the
+	// connection, and the next read will fail. Accept must not return this error, because a gRPC
+	// server would then stop.
 	_ = c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3})
 	return c, nil
 }

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// stallUpload opens a connection to a target that reads nothing until the test calls read.
-// stallUpload sends data until the connection is full. If floods is true, the target also sends
-// data until the connection is full. The function leave disconnects the client without a CLOSE_REQ.
+// stallUpload opens a connection to a target that does not read. stallUpload sends data until the
+// connection is full. If floods is true, the target also sends data until the connection is full.
+// The function leave disconnects the client without a CLOSE_REQ. After a call of the function read,
+// the target can close its socket.
 func stallUpload(t *testing.T, b *bench, frontend string, floods bool) (leave, read func()) {
 	t.Helper()
 	stop := make(chan struct{})

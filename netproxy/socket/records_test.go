@@ -99,7 +99,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// If the peer does not read, a write blocks, and Close does not wait for this
+// If a write blocks because the peer does not read, Close does not wait for this
 // write. After a failed write, the connection writes no more bytes. The failed
 // write may have sent a part of a record, so the peer could not decode later
 // bytes.

@@ -159,8 +159,8 @@ func (w *Writer) OnStall(maxBlocked time.Duration, f func() error) {
 }
 
 // writeDatagram sends one datagram. If the target refused an earlier datagram, the system returns
-// the error ECONNREFUSED once, and does not send the new datagram. So writeDatagram then sends the
-// new datagram a second time.
+// the error ECONNREFUSED once, and does not send the new datagram. In this case writeDatagram
+// tries again to send the new datagram.
 func (w *Writer) writeDatagram(raw []byte) error {
 	_, err := w.conn.Write(raw)
 	if errors.Is(err, syscall.ECONNREFUSED) {

@@ -16,7 +16,7 @@ var _ encoding.CodecV2 = Codec{}
 // So messages have the content type of upstream's messages.
 func (Codec) Name() string { return "proto" }
 
-// Marshal encodes v. The data of v then belong to the result.
+// Marshal encodes v. The result takes over the data of v, so the caller must not free these data.
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
 	case *Chunk:

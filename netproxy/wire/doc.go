@@ -8,8 +8,8 @@
 // A client calls the server's method /ProxyService/Proxy, and uses one stream for each connection.
 // An agent calls the server's method /AgentService/Connect, and uses one stream for all
 // connections. The agent's stream contains the packets of all connections, without flow control for
-// each connection. So if a receiver waits for one connection, all connections wait. Queue limits
-// this wait.
+// each connection. So if one connection blocks the receiver, all connections wait. The type Queue
+// limits this wait.
 //
 // # The extension: a stream for each connection
 //

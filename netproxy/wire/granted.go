@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// grantScheme is the scheme of a URI in a certificate. The URI grants identifiers that DNS
-// names and addresses cannot express: netproxy:?cidr=10.0.0.0%2F24&default-route=true.
+// grantScheme is the scheme of a URI in a certificate. The URI grants identifiers that DNS names
+// and addresses cannot express. An example is netproxy:?cidr=10.0.0.0%2F24&default-route=true.
 const grantScheme = "netproxy"
 
-// Grant adds the identifiers to the subject alternative names of a certificate template. An agent
-// with the certificate may announce these identifiers to the server.
+// Grant adds the identifiers to the subject alternative names of a certificate template. The
+// server then accepts these identifiers from an agent with the certificate.
 func (id Identifiers) Grant(template *x509.Certificate) {
 	template.DNSNames = append(template.DNSNames, id.Host...)
 	for _, a := range slices.Concat(id.IPv4, id.IPv6) {
@@ -63,8 +63,8 @@ func (id Identifiers) And(added Identifiers) Identifiers {
 	}
 }
 
-// Beyond returns the identifiers in id that grantedIDs does not cover. A larger range covers the
-// ranges that it contains.
+// Beyond returns the identifiers in id that grantedIDs does not cover. A CIDR in grantedIDs also
+// covers the smaller ranges in this CIDR.
 func (id Identifiers) Beyond(grantedIDs Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.DeleteFunc(slices.Clone(id.Host), func(h string) bool {

@@ -24,14 +24,14 @@ const (
 	KeyZone             = "x-tunnel-zone"
 )
 
-// StreamsVersion is the value of KeyStreams.
+// StreamsVersion is the value that peers send with the metadata key KeyStreams.
 const StreamsVersion = "1"
 
-// BearerPrefix precedes the token in KeyAuthorization.
+// BearerPrefix precedes the token in the value of the metadata key KeyAuthorization.
 const BearerPrefix = "Bearer "
 
-// StreamDesc describes the stream of each gRPC method in this package. The caller of the method
-// opens the stream with StreamDesc.
+// StreamDesc describes the streams of all gRPC methods in this package. A client of a method passes
+// StreamDesc to grpc.ClientConn.NewStream.
 var StreamDesc = grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 
 // ProxyService returns the description of the gRPC service for clients of the

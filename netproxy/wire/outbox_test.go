@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// If the peer does not read its stream, only a limited number of packets from Post wait. If Post
-// has no space for a packet, Run returns an error.
+// At most maxPosted packets from Post wait for Run. If Post has dropped a packet because of this
+// limit, Run returns errFull.
 func TestOutboxBoundsPostedPackets(t *testing.T) {
 	o := NewOutbox()
 	for range 2 * maxPosted {

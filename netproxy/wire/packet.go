@@ -7,9 +7,9 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Packet is a packet of upstream's protocol. The struct has the fields of all packet types, and the
-// used fields depend on Type. Missing fields have zero values. A receiver must ignore unknown
-// types.
+// Packet is a packet of upstream's protocol. The struct has the fields of all packet types. The
+// field Type determines which fields a packet uses. Unused and missing fields have zero values. A
+// receiver must ignore packets of unknown types.
 type Packet struct {
 	Type     client.PacketType
 	ID       int64  // connectID of CLOSE_REQ, CLOSE_RSP, DATA and DIAL_RSP
@@ -22,8 +22,8 @@ type Packet struct {
 	Data mem.BufferSlice
 }
 
-// DialRequest returns a packet that asks for a connection. The argument random
-// is the number of the dial. The answer contains the same number.
+// DialRequest returns a packet that asks for a connection. The argument random is a number that
+// identifies the dial. The answer contains the same number.
 func DialRequest(random int64, protocol, address string) *Packet {
 	return &Packet{Type: client.PacketType_DIAL_REQ, Random: random, Protocol: protocol, Address: address}
 }
@@ -152,9 +152,9 @@ func fromMessage(m *client.Packet) Packet {
 	return p
 }
 
-// cutData decodes a DATA packet if its fields are in the usual order and the data bytes are the
-// last field. The first buffer must contain everything before the data bytes. For any other packet,
-// isData is false.
+// cutData decodes a DATA packet without a copy of its data bytes. The fields must be in the usual
+// order, and the data bytes must be the last field. The first buffer must contain all bytes before
+// the data bytes. If raw is not a DATA packet of this form, isData is false.
 func cutData(raw mem.BufferSlice) (id int64, data mem.BufferSlice, isData bool) {
 	if len(raw) == 0 {
 		return 0, nil, false

@@ -91,8 +91,8 @@ func (q *Queue) takenSoFar() uint64 {
 	return q.taken
 }
 
-// Pop waits for data. After Close it returns the error of Close. After Close(io.EOF) it first
-// returns the queued data.
+// Pop waits for data and returns the data. After a call of Close, Pop returns the error of this
+// call. If this error is io.EOF, Pop first returns the queued data.
 func (q *Queue) Pop() (mem.BufferSlice, error) {
 	for {
 		q.mu.Lock()
