@@ -134,7 +134,7 @@ func EnsureAccessKey(ctx context.Context, c *client.Client, want Account, file s
 // Seed creates the components' service accounts, and writes the token of each account to the path
 // that the function tokenFile returns. For real nodes, Seed also creates the nodes' account. If
 // withInstances is true, Seed also creates the lab's first instances. After an interruption, the
-// caller can call Seed again: if an instance with the requested name exists, the cloud returns it.
+// caller can call Seed again. Seed then creates only the missing objects.
 func Seed(ctx context.Context, c *client.Client, tokenFile func(component string) string, nodes Nodes, instances int, withInstances bool) error {
 	for _, a := range nodes.componentAccounts() {
 		if err := EnsureToken(ctx, c, a, tokenFile(a.Name)); err != nil {

@@ -11,9 +11,9 @@ import (
 // the new content, even if this process dies during the write.
 func WriteFile(path string, data []byte) error { return replace(path, data, false) }
 
-// WriteDurably is like WriteFile, but also syncs the file before it replaces the old file. So after
-// a power cut, the file has either the old or the new content. A sync takes a few milliseconds, so
-// the lab calls WriteDurably only for lab.json, keys and certificates.
+// WriteDurably is like WriteFile, but also syncs the new file before it replaces the old file. So
+// after a power cut, the file has either the old or the new content. A sync takes a few
+// milliseconds, so the lab calls WriteDurably only for lab.json, keys and certificates.
 func WriteDurably(path string, data []byte) error { return replace(path, data, true) }
 
 func replace(path string, data []byte, sync bool) error {

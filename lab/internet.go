@@ -17,8 +17,8 @@ type Proxy struct{ HTTP, HTTPS, No string }
 // Env returns the environment variables for the container runtime of machines. NO_PROXY also
 // contains the networks of the lab. Env returns an error if the field HTTP or HTTPS is not the URL
 // of a proxy. It also returns an error for a proxy on the loopback interface of the host, because
-// machines cannot reach this interface. If only one of the two proxies is unusable, env still
-// contains the usable proxy.
+// machines cannot reach this interface. If only one of the two proxies is unusable, the result env
+// still contains the usable proxy.
 func (p Proxy) Env(n Networks) (env []string, err error) {
 	var unusable []string
 	for _, v := range []struct{ name, value string }{{"HTTP_PROXY", p.HTTP}, {"HTTPS_PROXY", p.HTTPS}} {
@@ -54,7 +54,7 @@ func (p Proxy) Env(n Networks) (env []string, err error) {
 type Internet struct {
 	IPv4 bool `json:"ipv4"`
 	IPv6 bool `json:"ipv6"`
-	// Off is the reason why machines have no access.
+	// Off is the reason why machines have no access. If machines have access, Off is empty.
 	Off string `json:"off,omitempty"`
 }
 

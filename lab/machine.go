@@ -87,8 +87,9 @@ func RealPrograms(dir, self string, find func(program string) string) real.Progr
 
 // identifyMachine returns the files with which the programs on a machine prove their identity. The
 // lab calls identifyMachine on each boot of the machine, because the machine's address may have
-// changed. Each call signs new certificates. The old certificates are unsafe to read, because root
-// on the machine can replace their files with links or pipes.
+// changed. Each call signs new certificates for the kubelet. It does not read the old certificates
+// from the machine's files, because root on the machine can replace these files with links or
+// pipes.
 func (p PKI) identifyMachine(server, name string, address netip.Addr) (map[string][]byte, error) {
 	ca, err := p.load(ClusterCA)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// Each machine's agent has its own certificate, which grants only the identifiers of this machine's
-// instance.
+// The network proxy's agent on each machine has its own certificate. With this certificate, the
+// agent can claim only the names, addresses and pod range of the machine's instance.
 func TestAgentCertificates(t *testing.T) {
 	p := newPKI(t)
 	node := func(name, address, pods string) cloudsim.Instance {

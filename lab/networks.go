@@ -103,10 +103,11 @@ var errClaimed = errors.New("another lab uses these networks; stop the other lab
 // claimTimeout limits the wait until the kernel has closed the socket of a killed lab.
 const claimTimeout = time.Second
 
-// ClaimHollowNetworks claims the networks of the previous start, because the instances of the cloud
-// already have addresses in these networks. If previous is empty, ClaimHollowNetworks claims the
-// first networks in which no program listens. It returns an error if previous contains a VPC, or if
-// a program listens in the networks of previous. The claim ends when the caller calls release.
+// ClaimHollowNetworks claims previous, the networks of the previous start. The instances of the
+// cloud already have addresses in these networks. If previous is empty, ClaimHollowNetworks claims
+// the first networks in which no program listens. It returns an error if a program listens in
+// previous. It also returns an error if previous contains a VPC, because the instances are then
+// real machines. The claim ends when the caller calls release.
 func ClaimHollowNetworks(ctx context.Context, previous Networks) (n Networks, release func(), err error) {
 	if previous.VPC != "" {
 		return previous, nil, errors.New("the instances in this data dir are real machines, so their addresses are in a VPC; start this lab with --nodes real, choose another --data-dir, or delete this lab with `allinone reset`")
@@ -134,10 +135,11 @@ func ClaimHollowNetworks(ctx context.Context, previous Networks) (n Networks, re
 	}
 }
 
-// ClaimRealNetworks claims the networks of the previous start, because the instances of the cloud
+// ClaimRealNetworks claims previous, the networks of the previous start. The instances of the cloud
 // already have addresses in these networks. If previous is empty, ClaimRealNetworks claims the
 // first networks to which this host has no route. It returns an error if previous contains networks
-// without a VPC. The claim ends when the caller calls release.
+// without a VPC, because the instances are then not real machines. The claim ends when the caller
+// calls release.
 func ClaimRealNetworks(ctx context.Context, previous Networks) (n Networks, release func(), err error) {
 	switch {
 	case previous.VPC != "":

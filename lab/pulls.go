@@ -27,8 +27,9 @@ type PullAdvice struct {
 	// of this registry, because the registry's own error explains the cause.
 	Registries []string
 	// Internet and Mirrors are the machines' settings for image pulls. The event contains the URLs
-	// of the image's mirrors. If machines have no internet access, the event also contains
-	// Internet.Off. If the imagePullPolicy is Never, the event contains no URL and no Internet.Off.
+	// of the image's mirrors. If machines have no internet access, the event also contains the
+	// reason, Internet.Off. If the imagePullPolicy is Never, the event contains neither the URLs
+	// nor the reason.
 	Internet Internet
 	Mirrors  []real.Mirror
 	// Load returns the command that loads an image.

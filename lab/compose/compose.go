@@ -18,9 +18,9 @@ import (
 
 // Dir is the absolute path of the folder with the files of a lab that runs in containers.
 // docker-compose.yaml starts these containers. The folder contains one subfolder for each service.
-// Each subfolder is a volume. A component of the lab mounts only its own subfolder, so it can read
-// only its own keys. Only the helper services init, seed, addons and toolbox mount subfolders of
-// other services. The services call each other by their names.
+// Each subfolder is a volume. A service mounts only its own subfolder, so it can read only its own
+// keys. The exceptions are the helper services init, seed, addons and toolbox, which also mount
+// subfolders of other services. The services call each other by their names.
 type Dir string
 
 // serviceFiles lists the services that read files from Dir, and the keys that each service gets.

@@ -47,9 +47,9 @@ func networksOf(nodes lab.Nodes) lab.Networks {
 	return n
 }
 
-// vpc returns the settings of the machines' network (the VPC), without internet access. The bridge
-// of this network is in the network namespace that the router's container and the containers with
-// machines share.
+// vpc returns the settings of the machines' network (the VPC), without internet access. The
+// router's container and the containers with machines share a network namespace. The bridge of the
+// VPC is in this namespace.
 func vpc() real.Network {
 	n := networksOf(lab.Real).VPCNetwork(vpcLink)
 	n.BridgeOnHost = true
@@ -263,7 +263,8 @@ func Images(nodes []string) (real.Images, error) {
 
 // machineName returns the name of the hypervisor on this host. The hypervisor's cgroup and its
 // folder for disks have this name. The name contains a hash of the zones and of the cluster's CA.
-// So two hosts on the same kernel have different names, even if they belong to different labs.
+// The hosts of one lab have different zones, and different labs have different CAs. So all
+// hypervisors on the same kernel have different names.
 func (c Dir) machineName(zones []string) (string, error) {
 	ca, err := os.ReadFile(c.file("machines", "ca.crt"))
 	if err != nil {

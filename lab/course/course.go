@@ -81,8 +81,8 @@ type Check struct {
 	Command
 }
 
-// Read parses all files *.md of pages in the order of their names. The error joins the errors of
-// all pages.
+// Read parses all files *.md in the file system pages, in the order of their names. The error joins
+// the errors of all pages.
 func Read(pages fs.FS) ([]Lab, error) {
 	files, err := fs.Glob(pages, "*.md")
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// valuePatterns lists patterns for values that differ between runs. normalize applies the
-// patterns in this order. It replaces each match of an entry's pattern by the text in this entry.
+// valuePatterns lists patterns for values that differ between runs. normalize applies the patterns
+// in the order of the list. It replaces each match of an entry's pattern by the text in this entry.
 var valuePatterns = []struct {
 	like *regexp.Regexp
 	as   string

@@ -92,8 +92,8 @@ func (c Command) Run(ctx context.Context, sh Shell, timeout time.Duration) (prin
 	}
 }
 
-// Differs is the error that Run returns if the result of a command differs from the page of the
-// lab.
+// Differs is the error that Run returns if the result of a command differs from the expected
+// result.
 type Differs struct {
 	Command
 	Saw  string

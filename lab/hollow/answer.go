@@ -73,8 +73,8 @@ func (a answer) String() string {
 
 // pick chooses the endpoint for a connection from client. Successive connections get the endpoints
 // in turn. If the Service has session affinity, pick computes a hash of the client's address and
-// the address of each endpoint, and chooses the endpoint with the largest hash. With session
-// affinity, all connections of a client therefore go to one endpoint while this endpoint is usable.
+// the address of each endpoint, and chooses the endpoint with the largest hash. So all connections
+// of a client go to one endpoint until this endpoint is gone or a new endpoint has a larger hash.
 func (v *view) pick(counter *atomic.Uint64, client net.Addr) endpoint {
 	if !v.service.affinity {
 		return v.endpoints[(counter.Add(1)-1)%uint64(len(v.endpoints))]

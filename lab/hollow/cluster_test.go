@@ -184,8 +184,9 @@ type bench struct {
 	stop       func() // stops the hypervisor; more calls have no effect
 }
 
-// newBench starts a cloud, a cluster and a hypervisor. The machines of the cloud have
-// addresses that no other test of this module uses.
+// newBench starts a cloud, a cluster and a hypervisor. The addresses of the cloud's machines depend
+// on the process id. Two test processes that run at the same time therefore rarely use the same
+// addresses.
 func newBench(t *testing.T, opts ...cloudtest.Option) *bench {
 	t.Helper()
 	if testing.Short() {

@@ -5,10 +5,10 @@
 //
 // # Kubelets
 //
-// For each instance, the package acts as a kubelet on the machine. This kubelet has the flag
-// --cloud-provider=external, but no flag --node-ip and no provider id in its configuration. The
-// kubelet does not set the zone, region, type, provider id and IP addresses of its Node. The cloud
-// controller manager must set these fields.
+// For each instance, the package acts as the kubelet of the instance's machine. This kubelet has
+// the flag --cloud-provider=external, but no flag --node-ip and no provider id in its
+// configuration. The kubelet does not set the zone, region, type, provider id and IP addresses of
+// its Node. The cloud controller manager must set these fields.
 //
 //	instance is running      register a Node with the uninitialized taint and label
 //	                         the Node for kwok
@@ -18,9 +18,9 @@
 //	crashed, or zone dark    remove only the label, so the lease of the Node expires
 //	running again            set a new boot id and add the label again
 //
-// The package never deletes a Node. A new instance may have the name of an earlier instance. If the
-// Node of the earlier instance still exists, this Node has the provider id of the earlier instance.
-// The package then waits until the cloud controller manager has deleted this Node. If a user
+// The package never deletes a Node. A new instance may have the name of an earlier instance. If a
+// Node with the earlier instance's provider id still exists, the package waits until the cloud
+// controller manager has deleted this Node. Then the package registers the new instance. If a user
 // deletes the Node of a running instance, the Node returns when the instance boots again or when
 // the hypervisor starts. The reason is that a kubelet registers only once, at its start.
 //
@@ -73,8 +73,8 @@
 //     has read all pods again, it may assign an address that a pod already uses.
 //   - a pod stage that sets Ready on a pod that is Running and not Ready. When a node shuts
 //     down, the node lifecycle controller marks the node's pods as not ready. When the node
-//     runs again, its kubelet must set Ready again. The stage does this instead of the
-//     kubelet.
+//     runs again, the kubelet of a real node makes the pods Ready again. On a hollow node,
+//     this stage makes them Ready.
 //   - podsOnNodeSyncParallelism above 0. Otherwise kwok does not run the existing pods of a Node
 //     when the Node gets the label.
 //

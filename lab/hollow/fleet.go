@@ -113,8 +113,8 @@ func (f *fleet) sayOnce(seen machine, text string) (news bool) {
 
 // put stores a new version of an instance in place of the previous version. If the machine has
 // started or stopped between the two versions, put resets the boot state of the machine. If the
-// instance has a new last operation, put also resets the boot state. This operation may be a
-// reboot, and the fleet may have missed the event about the reboot.
+// field Operation has changed, put also resets the boot state. The new operation may be a reboot,
+// and the fleet may have missed the event about the reboot.
 func (f *fleet) put(i cloudsim.Instance) {
 	f.mu.Lock()
 	m, now := f.byName[i.Name], machine{Instance: i}
@@ -189,8 +189,9 @@ func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 }
 
 // forgetRevisions makes the fleet accept the next revision of each instance, even if this revision
-// is lower than the known revision. A list is always newer than the state of the fleet. But after
-// the cloud has loaded a saved state, the list can contain lower revisions.
+// is lower than the known revision. The method List needs this after the cloud has loaded a saved
+// state. The listed instances are then newer than the instances of the fleet, but can have lower
+// revisions.
 func (f *fleet) forgetRevisions() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -47,7 +47,8 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// If the machine has booted since the call of get, changeMachine does not change the machine.
+// changeMachine gets an earlier copy of a machine. If the machine has booted since the time of the
+// copy, changeMachine does not change the machine.
 func TestFleetIgnoresChangeOfEarlierBoot(t *testing.T) {
 	f := newFleet(slog.New(slog.DiscardHandler), nil)
 	i := cloudsim.Instance{ID: "i-1", State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Name: "one", Operation: "op-1"}}
@@ -61,8 +62,8 @@ func TestFleetIgnoresChangeOfEarlierBoot(t *testing.T) {
 	}
 }
 
-// TestListAfterLoadState proves that the fleet accepts the instances of a saved state, although their
-// revisions are lower than the revisions that the fleet knows.
+// TestListAfterLoadState proves that the fleet accepts the instances of a saved state, although
+// their revisions are lower than the revisions that the fleet knows.
 func TestListAfterLoadState(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	f := newFleet(slog.New(slog.DiscardHandler), cloud)

@@ -55,8 +55,8 @@ func newKubelets(log *slog.Logger, cloud *client.Client, kube kubernetes.Interfa
 	return k, nil
 }
 
-// run updates Nodes until ctx ends. It first waits for the lists of all instances and Nodes,
-// because it treats a missing instance as a machine that is off.
+// run updates Nodes until ctx ends. It first waits for the lists of all instances and Nodes.
+// Otherwise it would treat an instance that is not listed yet as a machine that is off.
 func (k *kubeletSet) run(ctx context.Context) { k.queue.run(ctx, k.begin) }
 
 // begin waits until the cloud and the API server answer. It returns false if
@@ -236,7 +236,7 @@ func (k *kubeletSet) patchStatus(ctx context.Context, before, after *corev1.Node
 }
 
 // ifThere returns nil if err means that the object no longer exists, or that a
-// new object now has the same name. In this case the informer sends an event, and the
+// new object now has the same name. In both cases the informer sends an event, and the
 // event queues the node again.
 func ifThere(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

@@ -8,8 +8,8 @@ import (
 
 // KubeletTLS returns the TLS configuration for the server of the kubelet on the given node.
 // The configuration contains a serving certificate for the address ip. kube-apiserver
-// trusts this certificate. The configuration also contains the authority that signs the
-// certificates of the server's clients.
+// trusts this certificate. The configuration also contains a certificate authority. The
+// server accepts only clients with a certificate from this authority.
 type KubeletTLS func(node, ip string) (*tls.Config, error)
 
 // kubeletHandler serves port 10250 of a hollow machine's kubelet. It answers requests
@@ -37,7 +37,7 @@ func kubeletHandler(now func() *view) http.Handler {
 	return mux
 }
 
-// intoVerb contains the words for the kubelet's requests in error messages. For example, a hollow
+// intoVerb maps each kind of kubelet request to a phrase for error messages. For example, a hollow
 // node answers an exec request with the error "you cannot execute a command".
 var intoVerb = map[string]string{
 	"exec": "execute a command", "attach": "attach to a container", "run": "run a command", "portForward": "forward a port",

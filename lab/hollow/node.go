@@ -41,9 +41,9 @@ func isHollow(n *corev1.Node) bool { return n.Annotations[fakeKey] == fakeValue 
 // Node's lease.
 func hasKwokLabel(n *corev1.Node) bool { return n.Labels[fakeKey] == fakeValue }
 
-// mayBelong reports whether a Node may belong to a machine with the same name.
-// This is true for a Node without a provider id, because a kubelet takes over an
-// existing Node with the machine's name.
+// mayBelong reports whether machine m can use the Node n of the same name. If n has a provider id,
+// it must be the provider id of m. If n has no provider id, m can use n, because a kubelet takes
+// over an existing Node with its machine's name.
 func mayBelong(n *corev1.Node, m machine) bool {
 	return n.Spec.ProviderID == "" || providerid.Same(n.Spec.ProviderID, m.ProviderID)
 }
@@ -116,9 +116,9 @@ func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 // machine has booted while the hypervisor did not run.
 func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
 
-// derive returns a UUID (RFC 9562, version 8). The UUID is a hash of the three
-// arguments. It includes the instance's creation time, because instances of two
-// clouds may have equal IDs.
+// derive returns a UUID (RFC 9562, version 8). The UUID is a hash of the arguments purpose and
+// more, and of the instance's provider id and creation time. Without the creation time, instances
+// of two clouds could have equal UUIDs, because their provider ids can be equal.
 func derive(purpose string, i cloudsim.Instance, more string) string {
 	data := fmt.Appendf(nil, "%s %s %d %s", purpose, i.ProviderID, i.CreatedAt.UnixNano(), more)
 	return uuid.NewHash(sha256.New(), uuid.Nil, data, 8).String()

@@ -22,13 +22,15 @@ type endpoint struct {
 	// terminating is true for an endpoint that terminates and still serves. The responder uses this
 	// endpoint only if no endpoint is ready.
 	terminating bool
-	terminate   bool
-	zoneHints   []string
-	nodeHints   []string
+	// terminate is true for every endpoint that terminates, even if it no longer serves. If two
+	// endpoints have the same address, the method fill prefers an endpoint that does not terminate.
+	terminate bool
+	zoneHints []string
+	nodeHints []string
 }
 
-// service describes one port of a Service. A table (see below) contains only the ports that have a
-// node port and the protocol TCP or UDP.
+// service describes one port of a Service. A value of type table contains only the ports that have
+// a node port and the protocol TCP or UDP.
 type service struct {
 	types.NamespacedName
 	portName  string

@@ -44,8 +44,8 @@ var aboutPlaces = []string{
 }
 
 // Docker compose and `allinone up` start a component with equal flags, except for the flags in
-// aboutPlaces. For hollow nodes, docker-compose.yaml gives the control plane and the cloud the
-// same flags as for real nodes. So the lab of this test has real nodes.
+// aboutPlaces. In docker-compose.yaml, the control plane and the cloud have the flags for real
+// nodes, even if the nodes are hollow. So the lab of this test has real nodes.
 func TestComposeStartsTheComponentsOfALab(t *testing.T) {
 	networks := lab.RealNetworks(lab.FirstVPC)
 	networks.Pods = lab.PodRange

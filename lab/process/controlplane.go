@@ -55,8 +55,8 @@ func (p plan) etcd(conf *tls.Config) component {
 			"--cert-file=" + p.pki.CertFile("etcd"), "--key-file=" + p.pki.KeyFile("etcd"),
 			"--peer-client-cert-auth", "--peer-trusted-ca-file=" + p.pki.CertFile(lab.EtcdCA),
 			"--peer-cert-file=" + p.pki.CertFile("etcd"), "--peer-key-file=" + p.pki.KeyFile("etcd"),
-			// This cluster has only one member, which needs no votes of other members. So these
-			// short times are safe: the member becomes the leader in 0.2 s instead of 1 s.
+			// These short times let the only member of etcd become the leader in 0.2 s instead
+			// of 1 s. They are safe, because this member needs no votes of other members.
 			"--heartbeat-interval=20", "--election-timeout=200",
 		},
 		ready: lab.HTTPProbe(client+"/readyz", conf),

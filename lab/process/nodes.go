@@ -120,9 +120,8 @@ func (p *plan) awaitNodes(ctx context.Context, minPause time.Duration) (NodesRep
 }
 
 // reportNodes reads the cloud and the cluster once. The argument start is the start time of this
-// run of the lab. A kubelet or kwok writes the condition Ready and the Lease of a node at different
-// times. If both are older than start, they are from an earlier run, and the node counts as not
-// Ready.
+// run of the lab. The condition Ready and the Lease of a node can be from an earlier run. So a node
+// counts as not Ready if both are older than start.
 func reportNodes(ctx context.Context, k kubernetes.Interface, c *client.Client, start time.Time) (r NodesReport, err error) {
 	instances, _, err := cloudsim.All(ctx, c.ListInstances, cloudsim.ListOptions{})
 	if err != nil {

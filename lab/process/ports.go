@@ -10,7 +10,7 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/freeport"
 )
 
-// DefaultPortBase is the first of a lab's ports.
+// DefaultPortBase is the default number of a lab's first port.
 const DefaultPortBase = 8180
 
 // portNames lists the names of the ports. The number of a port is the base plus
@@ -43,8 +43,8 @@ func (p portsByName) url(scheme, name string) string { return scheme + "://" + p
 //   - If base is nil and previous is complete, choosePorts returns previous.
 //   - If base is nil and previous is incomplete, choosePorts adds the missing ports to previous.
 //     But if previous is empty or not consecutive (see isFrom), it returns the default ports.
-//   - If *base is 0, choosePorts returns free ports. It returns previous if previous is complete,
-//     does not begin at DefaultPortBase, and contains only free ports.
+//   - For a *base of 0, choosePorts returns previous if previous is complete, does not begin at
+//     DefaultPortBase, and contains only free ports. Otherwise it chooses free ports.
 //   - For any other *base, choosePorts returns consecutive ports that begin at *base.
 func choosePorts(base *int, previous portsByName) (portsByName, error) {
 	complete := !slices.ContainsFunc(portNames, func(n string) bool { return previous[n] == 0 })

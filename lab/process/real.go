@@ -125,10 +125,11 @@ func (p *plan) serverIPs() []net.IP {
 //   - Real nodes with a CCM of the user: kube-controller-manager assigns the ranges, because other
 //     CCMs do not write ranges into Nodes. The user's CCM creates the routes in the cloud.
 //
-// The host has a route to the pods of the VPC. If the range of a user's network or route overlaps a
-// route of the host, the cloud refuses the network or route. With --network-ranges, the cloud
-// permits the ranges in this flag. The routes of a user's CCM overlap the host's route to the pods.
-// So for a CCM of the user, the lab sets --network-ranges to all private ranges.
+// The host has a route to the pods of the VPC. By default, the cloud refuses each network or route
+// of a user that overlaps a route of the host. So it would refuse the routes of a user's CCM,
+// because these routes overlap the host's route to the pods. With --network-ranges, the cloud
+// ignores the routes of the host and permits the ranges in this flag. So for a CCM of the user, the
+// lab sets --network-ranges to all private ranges.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil
@@ -154,9 +155,9 @@ func (p *plan) clientFlags() []string {
 	return []string{"--show-clients"}
 }
 
-// ipMode returns the IP mode of load balancers (KEP-1860). For real nodes, the
-// mode is VIP. In this mode, kube-proxy sends connections from pods directly to
-// the pods of the Service, and not through the load balancer.
+// ipMode returns the IP mode of load balancers (KEP-1860). For real nodes, the mode is VIP. In this
+// mode, if a pod connects to a load balancer, kube-proxy sends the connection directly to a pod of
+// the Service. The connection does not go through the load balancer.
 func (p *plan) ipMode() string {
 	if p.Nodes == lab.Real {
 		return "VIP"

@@ -42,8 +42,8 @@ func (p *plan) registryAliases(ctx context.Context) (all []string, err error) {
 func (p *plan) registryFlags() []string { return []string{"--registry-listen=" + p.registryName()} }
 
 // registryFiles returns the files that a machine's kubelet needs to pull images from the registry.
-// One of the files contains RBAC objects for the cluster. The argument aliases contains further
-// names of the registry.
+// The result also contains a file with RBAC objects, which the lab creates in the cluster. The
+// argument aliases contains further names of the registry.
 func (p *plan) registryFiles(aliases []string) (map[string][]byte, error) {
 	var ecr *node.ECR
 	if p.ECRPlugin != "" {
@@ -52,8 +52,8 @@ func (p *plan) registryFiles(aliases []string) (map[string][]byte, error) {
 	return lab.PullFiles(p.inVPC("cloudsim"), p.registryName(), ecr)
 }
 
-// inVPC returns the URL at which machines call the server on a port. The argument is the port's
-// name in portNames.
+// inVPC returns the URL at which machines reach a server of the lab. The argument port is the name
+// of the server's port, from portNames.
 func (p *plan) inVPC(port string) string {
 	return "http://" + net.JoinHostPort(p.vpc().Host.String(), fmt.Sprint(p.ports[port]))
 }

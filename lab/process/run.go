@@ -169,9 +169,8 @@ func (p *plan) writeFiles() error {
 		p.writeEgress(), p.writeWhereCloud())
 }
 
-// writeWhereCloud writes a file for the commands that call the cloud and the console. The file
-// contains the URLs of the cloud, of its dialects and of the console, and the paths of the token
-// files.
+// writeWhereCloud writes cloud.yaml. This file contains the URLs of the cloud, of its dialects and
+// of the console, and the paths of the token files. The commands of the CLI read this file.
 func (p *plan) writeWhereCloud() error {
 	where := map[string]any{
 		"url": p.ports.url("http", "cloudsim"), "tokenFile": p.dir.AdminToken(), "console": p.ports.url("http", "console"),
@@ -286,9 +285,10 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *recordFile, say f
 // the lab ended.
 var ErrNodesNotReady = errors.New("not all nodes are Ready")
 
-// awaitLateNodes waits until all nodes are Ready, and then reports this progress to the user. If
-// ctx ends before all nodes are Ready, it returns ErrNodesNotReady with the newest report. The
-// argument report is the earlier report from the method announce.
+// awaitLateNodes waits until all nodes are Ready, and then tells the user that they are Ready. If
+// ctx ends before all nodes are Ready, it returns ErrNodesNotReady with its newest report. If the
+// newest report contains only an error, it uses the argument report instead, which is the report
+// from the method announce.
 func (p *plan) awaitLateNodes(ctx context.Context, report NodesReport, say func(string, ...any)) error {
 	nodes, err := p.awaitNodes(ctx, 2*time.Second)
 	if err != nil {

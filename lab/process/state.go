@@ -65,9 +65,9 @@ func identify(pid int) process {
 	if err != nil {
 		return process{}
 	}
-	// The second field is the command in parentheses and may hold any characters. So the slice
-	// fields begins after it: fields[0] is field 3 of proc(5), the state. fields[17] is the number
-	// of threads, and fields[19] is the start time.
+	// Field 2 of the file is the command in parentheses. It may contain any characters, so the code
+	// splits only the text after the last parenthesis. So fields[0] is field 3 of proc(5), the
+	// state. fields[17] is the number of threads, and fields[19] is the start time.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	// A zombie counts as ended if it has no other threads. Otherwise it counts as running, because
 	// the other threads keep the files and ports of the process open.
@@ -188,9 +188,9 @@ func (d *recordFile) noteComponent(name string, change func(*componentEntry)) er
 func (d *recordFile) close() error { return os.Remove(d.dir.path("run.json")) }
 
 // killLeftovers kills the processes that a killed supervisor left, and returns their names.
-// Normally the kernel kills these processes together with their supervisor. There are two
-// exceptions: a process that the supervisor was just starting, and a process that the kernel failed
-// to kill.
+// Normally the kernel kills these processes together with their supervisor. In two cases, a process
+// continues to run: the supervisor died while it started the process, or the kernel failed to kill
+// the process.
 func (d Dir) killLeftovers(ctx context.Context) (swept []string, err error) {
 	r, err := d.record()
 	if err != nil {
@@ -211,5 +211,6 @@ func (d Dir) killLeftovers(ctx context.Context) (swept []string, err error) {
 	return swept, nil
 }
 
-// sweepPatience is the time that a killed process may take to end.
+// sweepPatience is the time after which killLeftovers kills a process a second time. If the process
+// still runs after the same time again, killLeftovers returns an error.
 const sweepPatience = 5 * time.Second

@@ -17,8 +17,8 @@ const (
 	// stableAfter is the run time after which a component counts as stable. If a component
 	// has run longer, its next restart waits only firstBackoff.
 	stableAfter = time.Minute
-	// maxFalseStarts is the number of deaths after which the supervisor does not
-	// restart a component that was never ready. More attempts would not help.
+	// maxFalseStarts is the number of failed starts after which the supervisor gives up on a
+	// component that was never ready. The supervisor then stops all components.
 	maxFalseStarts = 4
 )
 

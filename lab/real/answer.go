@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The cloud's load balancers connect to a target with the client's address as the source address.
-// So a server in the VPC sends its answers to an address outside the VPC. The router must forward
-// these answers to the host. The host must deliver these answers to the load balancers, although
-// the destination is not an address of the host. The routing rules recognize an answer by its
-// source port, which is lower than the ports that Linux assigns to clients. So the rules do not
-// apply to connections that machines and pods open to addresses outside the VPC.
+// When a load balancer of the cloud connects to a server in the VPC, the source address of the
+// connection is the client's address. So the server sends its answers to an address outside the
+// VPC. The router must forward these answers to the host. The host must deliver these answers to
+// the load balancers, although the destination is not an address of the host. The routing rules
+// recognize an answer by its source port, which is lower than the ports that Linux assigns to
+// clients. So the rules do not apply to connections that machines and pods open to addresses
+// outside the VPC.
 const (
 	firstServerPort, lastServerPort = 1, 32767
 

@@ -57,7 +57,7 @@ func (a *attachments) wantedDisks(id cloudsim.InstanceID) (wanted map[cloudsim.D
 
 // awaits returns true if the cloud needs this report to complete an attachment or detachment. The
 // hypervisor must then send the report, even if the last report had the same content. For
-// example, the cloud needs the report once more after it has loaded a saved state.
+// example, the cloud needs the report again after the cloud has loaded a saved state.
 func (a *attachments) awaits(id cloudsim.InstanceID, report cloudsim.ReportDevices) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,8 +70,8 @@ func (a *attachments) awaits(id cloudsim.InstanceID, report cloudsim.ReportDevic
 	return false
 }
 
-// isAttached reports whether a disk is attached to an instance. If the cloud is detaching the disk,
-// it returns false.
+// isAttached reports whether a disk is attached to an instance. While the cloud detaches the disk,
+// isAttached returns false.
 func isAttached(d cloudsim.Disk, id cloudsim.InstanceID) bool {
 	a, ok := d.Attachment(id)
 	return ok && a.State != cloudsim.AttachmentDetaching

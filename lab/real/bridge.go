@@ -98,7 +98,7 @@ func (b *bridge) plug(name string) error {
 
 // setCables sets the veth pair of a machine down if cut contains true for the machine, and
 // up if cut contains false. It changes only the pair's end in the bridge, not the end in the
-// machine. A machine that is off has no veth pair.
+// machine. It ignores machines that are off, because they have no veth pair.
 func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	links, err := b.link.LinkList()
 	if err != nil {

@@ -228,7 +228,7 @@ func ignoreGone(err error) error {
 }
 
 // thaw continues the frozen processes in the cgroup and its children. In cgroup v1, SIGKILL does
-// not end a frozen process. In cgroup v2, SIGKILL ends all processes, so thaw does nothing.
+// not end a frozen process. In cgroup v2, SIGKILL also ends frozen processes, so thaw does nothing.
 func (c cgroup) thaw() error {
 	for _, h := range c.hierarchies {
 		if !h.hasController("freezer") {

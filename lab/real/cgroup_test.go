@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDestroyThreadedCgroup proves that the lab ends a machine in which a program has made a threaded
-// cgroup. For example, libvirt makes threaded cgroups for the processors of virtual machines. The
-// file cgroup.procs of a threaded cgroup cannot be read.
+// TestDestroyThreadedCgroup proves that the lab ends a machine in which a program has made a
+// threaded cgroup. For example, libvirt makes threaded cgroups for the processors of virtual
+// machines. The file cgroup.procs of a threaded cgroup cannot be read. The lab finds the processes
+// in the file of a parent cgroup instead.
 func TestDestroyThreadedCgroup(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

@@ -25,7 +25,7 @@ func Clean(ctx context.Context, dir, name, link string) error {
 	return errors.Join(cleanMachines(ctx, dir, name), destroyVPC(filepath.Join(dir, vpcFile), link))
 }
 
-// cleanMachines removes the resources that Clean removes, but not the network and the link.
+// cleanMachines removes the same resources as Clean, except the network and the link.
 func cleanMachines(ctx context.Context, dir, name string) error {
 	all, err := listHierarchies()
 	if err != nil {
@@ -35,8 +35,8 @@ func cleanMachines(ctx context.Context, dir, name string) error {
 }
 
 // Runs reports whether the host has a cgroup, a network namespace, a link or a loop device
-// that Clean would remove. These resources may also remain from an earlier Clean that
-// failed.
+// that Clean would remove. If an earlier Clean has failed, the result can be true although no
+// machine runs.
 func Runs(dir, name, link string) (bool, error) {
 	all, err := listHierarchies()
 	if err != nil {

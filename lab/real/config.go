@@ -14,9 +14,9 @@ import (
 // Config holds the settings of a hypervisor of real machines.
 type Config struct {
 	// Cloud is the client for one project. The hypervisor runs machines for the instances of this
-	// project. The client's token must permit reads of instances, instance types, zones, disks and
-	// events, and reports about the devices of machines. If Router is set, the token must also
-	// permit reads of routes.
+	// project. The client's token must permit the hypervisor to read instances, instance types,
+	// zones, disks and events, and to report the devices of machines. If Router is set, the token
+	// must also permit the router to read routes.
 	Cloud *client.Client
 	// Zones selects instances by their zone: the hypervisor runs machines only for the instances in
 	// these zones. If Zones is empty, it runs machines for the instances of all zones. Other
@@ -30,8 +30,8 @@ type Config struct {
 	Registry Registry
 	// Mirrors lists mirrors of other registries.
 	Mirrors []Mirror
-	// RuntimeEnv is additional environment for the machines' container runtime, such as the
-	// HTTP proxy for image pulls.
+	// RuntimeEnv lists additional environment variables for the machines' container runtime. For
+	// example, a variable can set the HTTP proxy for image pulls.
 	RuntimeEnv []string
 	// Dir is the absolute path of the hypervisor's own folder for machines, the network
 	// and images.

@@ -247,10 +247,10 @@ func (d *machineDevices) file(id cloudsim.DiskID) string {
 	return filepath.Join(d.disks.Dir, string(id)+".img")
 }
 
-// openDevice opens the loop device with the given number. It returns nil if the device does not
-// belong to the machine with the ID node, or if the backing file is not the file at path. For
-// example, openDevice returns nil for a fenced device. It also returns nil if the kernel has given
-// the number to another program's device.
+// openDevice opens the loop device with the given number. The parameter node is the ID of a
+// machine. If the device does not belong to this machine, openDevice returns nil. It also returns
+// nil if the backing file is not the file at path. For example, openDevice returns nil for a fenced
+// device. It also returns nil if the kernel has given the number to another program's device.
 func openDevice(node, path string, number int) (*loop.Loop, error) {
 	l, err := loop.Find(node, path, loop.Path(number))
 	if err != nil || l == nil || l.Number == number {
@@ -270,8 +270,7 @@ func resize(l *loop.Loop, size int64) error {
 
 // fenceOthers fences the devices of a disk on machines to which the disk is no longer attached. It
 // also fences an old device of the disk on this machine. Reads and writes of a fenced device fail.
-// If a user detaches a disk by force while a machine uses the disk, the machine still has the
-// disk's device.
+// Without fenceOthers, a machine could still write to a disk that a user has detached by force.
 func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	all, err := loop.List()
 	if err != nil {
@@ -381,8 +380,8 @@ func (d *machineDevices) remove(id cloudsim.DiskID, existing device) error {
 }
 
 // disconnect fences the device of a disk. It deletes the fenced device from d.have, because the
-// kernel can give the number of this device to another program. A disk can have a second loop
-// device, which only releaseUnused removes.
+// kernel can give the number of this device to another program. The method does not remove the
+// disk's second loop device, because releaseUnused removes this device later.
 func (d *machineDevices) disconnect(id cloudsim.DiskID, existing device) error {
 	if err := fence(string(d.id), d.file(id), existing.number); err != nil {
 		return err

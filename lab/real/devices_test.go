@@ -258,9 +258,9 @@ func TestForcedDetachFences(t *testing.T) {
 }
 
 // TestBusySecondDevice detaches a disk while a program of the machine has the disk's second device
-// open. The hypervisor fences the first device and removes it, so another program can get its
-// number. The test proves that the hypervisor does not fence the device of the other program. It
-// also proves that the machine gets a working device when the disk is attached again.
+// open. The hypervisor fences and removes the first device, so another program can get a device
+// with the same number. The test proves that the hypervisor does not fence this new device. It also
+// proves that the machine gets a working device when the disk is attached again.
 func TestBusySecondDevice(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))
@@ -470,7 +470,7 @@ func TestReportAfterLoadState(t *testing.T) {
 
 // A file in the folder spares contains the number of a disk's second loop device.
 // TestEmptySecondDeviceFile proves that the disk can be detached and attached again if this file is
-// empty. The file is empty if the host's disk was full, or after a power cut.
+// empty. A full disk of the host or a power cut can leave an empty file.
 func TestEmptySecondDeviceFile(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))

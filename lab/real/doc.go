@@ -23,7 +23,8 @@
 //	images/KEY/        containerd's folder with all images unpacked
 //	loaded/            archives of images that a user has loaded into all machines
 //	machines/ID/       a machine
-//	  disk/            data that stays when the machine is off; images are hard links
+//	  disk/            data that stays when the machine is off
+//	                   (image files are hard links to the files in images/KEY/)
 //	  dev/             the machine's /dev, while the machine is on
 //	  spares/          numbers of the second loop devices of disks
 //	  etc/             files that the machine reads at boot

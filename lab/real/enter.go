@@ -10,8 +10,8 @@ import (
 // EnterCommand returns a command line that runs the given command on the machine with the given
 // host name. The command runs as root, in all namespaces and in the cgroup of the machine. So the
 // limits and device rules of the machine apply to the command, and the command ends when the
-// machine ends. The parameters dir and name are the Dir and Name of the hypervisor's Config. The
-// command line needs a shell, and nsenter from util-linux. EnterCommand returns an error if the
+// machine ends. The parameters dir and name are the fields Dir and Name of the hypervisor's Config.
+// The command line needs a shell, and nsenter from util-linux. EnterCommand returns an error if the
 // machine is off or does not exist.
 func EnterCommand(dir, name, host string, command []string) ([]string, error) {
 	all, err := listHierarchies()
@@ -44,8 +44,8 @@ func EnterCommand(dir, name, host string, command []string) ([]string, error) {
 	return nil, fmt.Errorf("no machine has the name %q in %s", host, dir)
 }
 
-// enterCommand returns the result of EnterCommand for the machine with cgroup c. The argument pid is
-// the pid of the machine's first process.
+// enterCommand returns the result of EnterCommand for the machine with cgroup c. The argument pid
+// is the pid of the machine's first process.
 func (c cgroup) enterCommand(pid int, command ...string) []string {
 	return c.child("machine").joinCommand(slices.Concat([]string{"nsenter", "--target", strconv.Itoa(pid), "--all", "--"}, command)...)
 }

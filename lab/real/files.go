@@ -37,8 +37,8 @@ const (
 // CredentialDir is the folder on a machine that contains the files of Registry.Kubelet.
 const CredentialDir = etcKubernetes + "/credprovider"
 
-// shutdownGrace is the maximum time between SIGTERM for a machine's processes and the end of
-// the machine.
+// shutdownGrace is the time that the processes of a machine have to end after SIGTERM. After this
+// time, the machine's first process ends, and the kernel kills the remaining processes.
 const shutdownGrace = 3 * time.Second
 
 //go:embed files
@@ -59,8 +59,8 @@ type templateValues struct {
 	ReservedCPU    int64 // thousandths of a CPU
 }
 
-// glob returns the paths that match a pattern in the folder dir. In contrast to filepath.Glob, the
-// path of the folder is not a pattern, so it can contain characters such as [.
+// glob returns the paths that match a pattern in the folder dir. Only the parameter pattern is a
+// pattern, so the folder's path can contain special characters, for example "[".
 func glob(dir, pattern string) ([]string, error) {
 	found, err := fs.Glob(os.DirFS(dir), pattern)
 	for i, name := range found {
@@ -97,8 +97,8 @@ func (f folder) writeFile(name string, content []byte, mode fs.FileMode) error {
 	return errors.Join(err, file.Close())
 }
 
-// writeAll replaces files in a folder of the machine with writeFile. The keys of files are paths
-// relative to the folder.
+// writeAll calls writeFile for each file in the map files. The keys of this map are paths relative
+// to the machine's folder dir.
 func (f folder) writeAll(dir string, files map[string][]byte) error {
 	for name, content := range files {
 		if err := f.writeFile(filepath.Join(dir, name), content, 0o600); err != nil {
@@ -140,8 +140,8 @@ var diskDirs = map[string]string{
 }
 
 // prepare creates the missing folders of a machine. If the machine has no disk yet, prepare also
-// creates the disk with a copy of the image store. The parameter images is the folder of the image
-// store.
+// creates the disk, and copies the image store to the disk. The parameter images is the folder of
+// the image store.
 func (f folder) prepare(images string) error {
 	for dir := range diskDirs {
 		if dir == "disk/containerd" {
@@ -193,8 +193,9 @@ func resolvConf(nameServer netip.Addr) string {
 }
 
 // registry writes the settings for pulls from the cloud's registry. For the container runtime, it
-// writes the registry's CA certificate. It also writes a file with the registry's address for each
-// host name of the registry. For the kubelet, it writes the files of the credential provider.
+// writes the registry's CA certificate. For each host name of the registry, it also writes a file
+// that contains the registry's address. For the kubelet, it writes the files of the credential
+// provider.
 func (f folder) registry(r Registry) error {
 	ca, err := os.ReadFile(r.CA)
 	if err != nil {

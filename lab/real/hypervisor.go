@@ -140,8 +140,8 @@ func (h *hypervisor) openHandles(ctx context.Context) (err error) {
 	return err
 }
 
-// prepare creates the folders of a machine. If the machine has no disk yet, prepare also creates a
-// disk with a copy of the image store.
+// prepare creates the folders of a machine. If the machine has no disk yet, prepare also creates
+// the disk, and copies the image store to the disk.
 func (h *hypervisor) prepare(ctx context.Context, f folder) error {
 	h.stored.Lock()
 	defer h.stored.Unlock()

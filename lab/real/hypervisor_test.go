@@ -79,8 +79,8 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// The method Run can fail before the hypervisor has taken over the machines that an earlier
-// hypervisor started. Run ends these machines if its context has ended. Otherwise the machines
+// The method Run can fail before the hypervisor has taken over the machines of an earlier
+// hypervisor. If the context of Run has ended, Run ends these machines. Otherwise the machines
 // continue to run.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -131,9 +131,9 @@ func TestFailsWithoutEndingMachines(t *testing.T) {
 	}
 }
 
-// watchProcess notices the end of a process that has ended before the call. The test calls
-// watchProcess before Wait, because after Wait the kernel can give the pid to another process.
-// After the end of the process, the method signal does nothing and returns nil.
+// If a process has ended before the call of watchProcess, watchProcess still reports the end. The
+// test calls watchProcess before Wait, because after Wait the kernel can give the pid to another
+// process. After the end of the process, the method signal does nothing and returns nil.
 func TestWatchEndedProcess(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Start(); err != nil {
@@ -213,9 +213,9 @@ func TestAdoptsLater(t *testing.T) {
 	}
 }
 
-// After the cloud has loaded a saved state, an instance can have a lower revision than the
-// hypervisor knows. TestListAfterLoadState proves that the hypervisor still uses the instance of
-// the loaded state.
+// After the cloud has loaded a saved state, the revision of an instance can be lower than the
+// revision that the hypervisor has stored. TestListAfterLoadState proves that the hypervisor still
+// accepts the loaded version of the instance.
 func TestListAfterLoadState(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	ok := func(err error) {
@@ -288,8 +288,9 @@ func TestRestoreDuringDeletion(t *testing.T) {
 	}
 }
 
-// A machine waits until an earlier Node with its name is deleted. TestDeletionWhileNameIsTaken
-// proves that the hypervisor deletes the machine if a user deletes its instance in the meantime.
+// Before a machine boots, the hypervisor waits until the cluster no longer has the Node of an
+// earlier instance with the same name. TestDeletionWhileNameIsTaken proves that the hypervisor
+// deletes the machine if a user deletes the machine's instance during this wait.
 func TestDeletionWhileNameIsTaken(t *testing.T) {
 	called := newNotification()
 	h := newTestHypervisor(t, Config{Dir: t.TempDir(), NodeOf: func(context.Context, string) (string, error) {

@@ -62,8 +62,8 @@ func defaultLinks(family int) (links []int, err error) {
 }
 
 // vpc6 returns the IPv6 range of the VPC and its pods. The range is a unique local range (RFC
-// 4193). It contains the second byte of the VPC's IPv4 range. Labs on one host differ in this byte,
-// so they have different ranges.
+// 4193). The sixth byte of its address is the second byte of the VPC's IPv4 address. Labs on one
+// host differ in this byte, so they have different ranges.
 func (n Network) vpc6() netip.Prefix {
 	a := netip.MustParseAddr("fd63:7369:6d00::").As16() // "csim" in ASCII
 	a[5] = n.VPC.Addr().As4()[1]

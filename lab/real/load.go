@@ -158,8 +158,9 @@ func (m Images) runningMachines() (running []runningMachine, off []string, err e
 // images. If r is not nil, Load reads the archive from r. If r is nil, it reads the archive or OCI
 // layout directory at path. If the archive contains only one image, and this image has no name,
 // Load gives this image the name imageName. Load returns the names of the images. If m.Nodes is
-// empty, the result off lists the nodes with a machine that is off. These machines do not get the
-// images. If m.Nodes contains a node without a running machine, Load returns an error.
+// empty, Load also returns the names of the nodes with a machine that is off. These machines do not
+// get the images, even when they start again. If m.Nodes contains a node without a running machine,
+// Load returns an error.
 func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName string) (names, off []string, err error) {
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err
@@ -219,7 +220,7 @@ func (m Images) loadedPath(name string) string {
 }
 
 // checkFreeSpace returns an error if the disk has less than neededBytes of free space. The
-// error begins with the parameter object, for example "the archive".
+// error begins with the value of the parameter object, for example "the archive".
 func (m Images) checkFreeSpace(object string, neededBytes int64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(m.Dir, &fs); err != nil {
@@ -283,9 +284,10 @@ func isDigest(name string) bool {
 	return strings.HasPrefix(name, "sha256:") || strings.Contains(name, "@")
 }
 
-// Remove removes an image from the running machines. If m.Nodes is empty (all nodes), machines that
-// are created later do not have the image either. Running containers of the image continue to run.
-// Remove returns an error for a built-in image, and for an image that it does not find.
+// Remove removes an image from the running machines of the nodes in m.Nodes. If m.Nodes is empty,
+// Remove uses all running machines, and machines that are created later do not get the image
+// either. Running containers of the image continue to run. Remove returns an error for a built-in
+// image, and for an image that it does not find.
 func (m Images) Remove(ctx context.Context, imageName string) error {
 	name, err := archive.FullName(imageName)
 	if err != nil {

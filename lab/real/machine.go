@@ -233,7 +233,8 @@ func (m *machine) install(ctx context.Context, i cloudsim.Instance, typ cloudsim
 }
 
 // start runs the machine's first process in new namespaces. The process waits for the message
-// boot.Go. The last step of start writes this message, after all steps that may fail.
+// boot.Go. The last step of start writes this message. So the machine runs programs only if all
+// earlier steps succeed.
 func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.InstanceType, spec string, address netip.Addr) error {
 	if err := m.cgroup.destroy(ctx); err != nil { // remains of a crash
 		return err
@@ -287,9 +288,9 @@ func (m *machine) start(ctx context.Context, i cloudsim.Instance, typ cloudsim.I
 	return err
 }
 
-// shutDown sends SIGTERM to the first process and waits until this process ends. The first
-// process waits up to shutdownGrace for the machine's other processes. So shutDown waits for at
-// most 2 * shutdownGrace. Then it calls powerOff.
+// shutDown sends SIGTERM to the first process and waits until this process ends. The wait takes at
+// most 2 * shutdownGrace, because the first process waits up to shutdownGrace for the machine's
+// other processes. Then shutDown calls powerOff.
 func (m *machine) shutDown(ctx context.Context) error {
 	if !m.isOn() {
 		return m.powerOff(ctx)

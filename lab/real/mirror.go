@@ -18,9 +18,9 @@ type Mirror struct {
 	URL  string // URL of the mirror, with the scheme http or https
 }
 
-// ParseMirror parses the form HOST=URL. Its errors do not contain the user and the password
-// of the URL. They do not contain HOST either. If the caller omits HOST, the part before "=" is a
-// part of the URL, and can contain a password.
+// ParseMirror parses the form HOST=URL. Its errors contain neither the user nor the password of the
+// URL. They also omit the text before the first "=". If the caller omits HOST, this text is a part
+// of the URL, and can contain a password.
 func ParseMirror(s string) (Mirror, error) {
 	host, address, ok := strings.Cut(s, "=")
 	m := Mirror{host, address}

@@ -59,8 +59,8 @@ func TestMirrorServes(t *testing.T) {
 }
 
 // The file of a registry lists the registry's mirrors in the given order. It lists each mirror
-// once, because containerd cannot read a file with two equal tables. The next call of writeMirrors
-// deletes the files of registries that have no mirror any more.
+// once, because containerd cannot read a file that contains a mirror twice. The next call of
+// writeMirrors deletes the files of registries that have no mirror any more.
 func TestMirrorFiles(t *testing.T) {
 	f := folder(t.TempDir())
 	if err := f.writeMirrors([]Mirror{{"old.example.com", "http://a"}}); err != nil {

@@ -22,7 +22,8 @@ import (
 )
 
 // If a running instance has had no machine for missingAfter, missingMachines.update reports the
-// instance once. If the instance has a machine again, update reports the instance a second time.
+// instance once. If the instance has a machine again after this report, update reports the recovery
+// once.
 func TestMissingMachinesAreReported(t *testing.T) {
 	began := time.Now()
 	running := []cloudsim.Instance{{ID: "i-000001"}, {ID: "i-000002"}}

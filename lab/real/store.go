@@ -20,8 +20,8 @@ import (
 )
 
 // imageStore creates a containerd folder with all images unpacked. A new machine gets a copy of
-// this folder. The copy contains hard links instead of file copies. So the host stores each file
-// of an image only once, on the disk and in the page cache. The machines can share files because
+// this folder. The copy contains hard links instead of file copies. So the host's disk and the
+// host's page cache each contain a file of an image only once. The machines can share files because
 // containerd adds and removes layers and blobs, but never changes them.
 type imageStore struct {
 	dir      string // parent folder; the store is the subfolder with the key as its name
@@ -284,8 +284,8 @@ func firstLines(s string, n int) string {
 
 // cloneStore copies the store in the folder src to the folder dst on a machine's disk. If dst
 // exists, cloneStore does nothing. Otherwise it creates folders, and makes hard links to files. It
-// copies databases, because containerd writes into databases. The final rename makes the complete
-// copy appear in one step.
+// copies databases, because containerd writes into databases. cloneStore makes the copy in a
+// temporary folder and then renames this folder to dst. So dst never contains an incomplete copy.
 func cloneStore(src, dst string) error {
 	if _, err := os.Stat(dst); err == nil {
 		return nil

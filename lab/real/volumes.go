@@ -34,11 +34,10 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir returns a folder. The kernel stores a file path for each loop device. The paths of a
-// hypervisor's loop devices are in this folder. The folder's path contains the name of the
-// hypervisor, so each hypervisor can recognize its own loop devices. Only machines that an earlier
-// version of the hypervisor started have this folder. In these machines, it contains the disks of
-// the cloud.
+// disksDir returns the folder that identifies the loop devices of a hypervisor. The kernel stores a
+// file path for each loop device. A device belongs to the hypervisor if its path is in this folder.
+// Only machines that an earlier version of the hypervisor started have this folder. In these
+// machines, it contains the disks of the cloud.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a running

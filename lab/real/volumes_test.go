@@ -15,9 +15,8 @@ import (
 )
 
 // detachDisks keeps a loop device while a machine has the device mounted. After the machine has
-// ended, detachDisks detaches this device. To lock this device, the kubelet made a second
-// loop device. detachDisks detaches the second device, too. It does not change the devices of other
-// hypervisors.
+// ended, detachDisks detaches this device. It also detaches the second loop device, with which the
+// kubelet locks the first device. It does not change the devices of other hypervisors.
 func TestDetachDisks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short mode: the test creates loop devices")

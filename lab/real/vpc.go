@@ -108,8 +108,8 @@ func openVPC(file string, n Network) (*vpc, error) {
 }
 
 // newRouter creates the router's namespace. It first deletes the network link between the host and
-// an earlier router. The kernel deletes this link too, but only some time after the end of the
-// earlier router's namespace.
+// an earlier router. Without this step, the kernel deletes the link only some time after the end of
+// the earlier router's namespace. Until then, the method wire would use the old link.
 func (v *vpc) newRouter() (netns.NsHandle, error) {
 	host, err := netlink.NewHandle()
 	if err != nil {
@@ -185,9 +185,9 @@ func (v *vpc) wire() error {
 		cable = netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: routerPort}, PeerName: bridgeName, PeerHardwareAddr: cloudsim.MAC(v.Router)}
 		port = routerPort
 	}
-	// A bridge without its own hardware address takes the lowest address of its ports. This address
-	// changes when a machine starts or ends. Other machines then send packets to the old address
-	// for some seconds.
+	// The bridge needs a fixed hardware address. Otherwise it takes the lowest address of its
+	// ports. This address changes when a machine starts or ends. Other machines then send packets
+	// to the old address for some seconds.
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: v.bridge.name, HardwareAddr: cloudsim.MAC(on)}}
 	if err := v.bridge.link.LinkAdd(bridge); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("bridge: %w", err)
@@ -229,8 +229,8 @@ func (v *vpc) hostRoutes(host *netlink.Handle) error {
 	return nil
 }
 
-// routerRoutes adds a route for the range of all pods. If a pod address has no route
-// with a longer prefix, this route rejects the packet. The sender then gets an error at once.
+// routerRoutes adds a route for the range of all pods. If a pod address has no route with a longer
+// prefix, this route rejects packets to the address. The sender then gets an error at once.
 func (v *vpc) routerRoutes() error {
 	r := netlink.Route{Dst: ipNet(v.Pods), Type: unix.RTN_UNREACHABLE}
 	if err := v.link.RouteReplace(&r); err != nil {
@@ -286,7 +286,8 @@ func Lay(dir string, n Network) error {
 	return v.close()
 }
 
-// Free reports whether the host has no route into the networks. It ignores the default route.
+// Free reports whether no route of the host overlaps any of the networks. It ignores the default
+// route.
 func Free(networks ...netip.Prefix) (bool, error) {
 	routes, err := hostnet.Routes()
 	if err != nil {

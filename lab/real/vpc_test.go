@@ -12,8 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Machines cache the hardware address of the router. The router's interface is a bridge. Normally a
-// bridge can change its hardware address when it gets another port, but this must not happen here.
+// Machines cache the hardware address of the router, so this address must not change. The router's
+// interface is a bridge. Without a fixed hardware address, a bridge can change its address when it
+// gets another port.
 func TestRouterKeepsItsHardwareAddress(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

@@ -235,7 +235,8 @@ func extract(file, dir string) error {
 	}
 }
 
-// explain adds advice for the user to an error of a read or write.
+// explain adds advice for the user to an error. It does this if the disk is full, or if the archive
+// is truncated or damaged. It returns other errors unchanged.
 func explain(err error) error {
 	switch {
 	case err == nil:

@@ -38,8 +38,8 @@ type Spec struct {
 	Programs []Program `json:"programs"`
 	// Env is the environment of all programs.
 	Env []string `json:"env"`
-	// Grace is the maximum time between SIGTERM for all processes and the time at which the
-	// machine stops.
+	// Grace is the maximum time for which the first process waits after it has sent SIGTERM to all
+	// processes. Then the machine stops, even if some processes still run.
 	Grace time.Duration `json:"grace"`
 }
 
@@ -50,7 +50,8 @@ type Bind struct {
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// Recursive also binds the mounts below From.
 	Recursive bool `json:"recursive,omitempty"`
-	// Optional skips the bind if From does not exist.
+	// Optional means that From need not exist. If From does not exist and Optional is false, the
+	// machine does not boot.
 	Optional bool `json:"optional,omitempty"`
 }
 
