@@ -40,8 +40,8 @@ type APIServer struct {
 	programs []program // in the order of their start
 }
 
-// program is a started process. After the end of the process, the channel in the field ended is
-// closed.
+// program contains a process and a channel. After the end of the process, startProcess sends the
+// error of the process to the channel, and closes the channel.
 type program struct {
 	*exec.Cmd
 	ended <-chan error

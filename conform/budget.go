@@ -123,7 +123,7 @@ func checkThrottle(ctx context.Context, e *env, m Machine) error {
 	return e.serviceBecomes(ctx, s, "ready after the throttling", hasAddress)
 }
 
-// joinTogether is the number of Nodes in the check ops.slo.
+// joinTogether is the number of Nodes that join at the same time in the check ops.slo.
 const joinTogether = 10
 
 func checkTogether(ctx context.Context, e *env) error {

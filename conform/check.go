@@ -34,8 +34,8 @@ type Check struct {
 	// limitFactor is the factor for Config.Limit, the time limit of a check. If limitFactor is 0,
 	// the factor is 1.
 	limitFactor int
-	// run returns nil if the CCM passes. If run returns a missingError, the verdict is Skip. If the
-	// check was not interrupted, every other error means that the check failed.
+	// run returns nil if the CCM passes. If run returns a missingError, or any error after an
+	// interruption, the verdict is Skip. Every other error means that the check failed.
 	run func(context.Context, *env) error
 }
 
@@ -119,7 +119,8 @@ type Result struct {
 	Verdict Verdict       `json:"verdict"`
 	Reason  string        `json:"reason,omitempty"`
 	Took    time.Duration `json:"tookNanoseconds"`
-	// Timeline contains the versions of the check's objects. It is empty if the check did not fail.
+	// Timeline describes the recorded versions of the check's Nodes and Services, with their times.
+	// It is empty if the check did not fail.
 	Timeline []string `json:"timeline,omitempty"`
 	// Calls contains the calls of the CCM to the cloud during the check. It also contains calls
 	// that other checks caused at the same time. It is empty if the check did not fail, or if the

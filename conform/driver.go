@@ -190,7 +190,7 @@ type Fault struct {
 	// Call is the name of the calls that the fault disturbs. It is a name that the method
 	// Faults.Calls can return. If Call is empty, the fault disturbs calls with any name.
 	Call string `json:"call,omitempty"`
-	// Skip is the number of first calls that the fault does not disturb, for each call name.
+	// Skip is the number of calls before the first disturbed call, for each call name.
 	Skip int `json:"skip,omitempty"`
 	// Count is the number of calls that the fault disturbs, for each call name. If Count is 0, the
 	// fault disturbs all calls until ClearFault.

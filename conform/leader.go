@@ -44,8 +44,8 @@ func (e *env) pause() error {
 	return nil
 }
 
-// excludedNode creates a machine and its Node, and waits until the CCM has initialized the Node. No
-// load balancer uses this Node, so the Node causes no change of load balancers.
+// excludedNode creates a machine and its Node, and waits until the CCM has initialized the Node. A
+// label excludes the Node from load balancers, so the Node causes no change of load balancers.
 func (e *env) excludedNode(ctx context.Context) error {
 	e.restarts++
 	_, err := e.joinNode(ctx, fmt.Sprintf("restart-%d", e.restarts), excludeNode)

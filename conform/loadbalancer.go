@@ -114,8 +114,8 @@ func (e *env) leavesNone(ctx context.Context, s *v1.Service, listAdded func(cont
 	return nil
 }
 
-// awaitBalancer waits until the load balancer of the Service fulfills the condition. The load
-// balancer must keep its ID.
+// awaitBalancer waits until the load balancer of the Service has the given ID and fulfills the
+// condition.
 func (e *env) awaitBalancer(ctx context.Context, s *v1.Service, id, property string, condition func(*v1.Service, LoadBalancer) error) error {
 	return e.retryUntilOK(ctx, "the load balancer of "+s.Name+" "+property, func(ctx context.Context) error {
 		now, err := e.lastService(s)

@@ -22,8 +22,8 @@ var requiredVerbs = map[string]string{
 }
 
 // checkPermissions asks the API server about the permissions of the CCM's user. It returns an error
-// if the user lacks a permission in requiredVerbs. It also returns an error if the user has all
-// permissions, because the role of the provider is then not in use. Providers have shipped roles
+// if the user lacks a permission in requiredVerbs. If the user has all permissions, the role of the
+// provider is not in use, so checkPermissions also returns an error. Providers have shipped roles
 // that lacked a necessary permission, for example kubernetes/cloud-provider-openstack#3225.
 func checkPermissions(ctx context.Context, e *env) error {
 	allowed := func(group, resource, verb string) (bool, error) {
@@ -64,7 +64,8 @@ func checkPermissions(ctx context.Context, e *env) error {
 	return errors.Join(missing...)
 }
 
-// scope returns the namespace of a request for a resource, or "" for a request for all namespaces.
+// scope returns the namespace in which checkPermissions reviews the access to a resource. The
+// result "" means all namespaces.
 func scope(resource string) string {
 	if resource == "events" {
 		return v1.NamespaceDefault

@@ -21,7 +21,7 @@ type Call struct {
 	Name string    `json:"name"`
 	// Request is the path with the query, or another description of the arguments.
 	Request string `json:"request,omitempty"`
-	// Body is the body of a call that changes the cloud.
+	// Body is the body of a call that changes the cloud. It is empty for all other calls.
 	Body string `json:"body,omitempty"`
 	// Result is the status or the error of the answer. It is empty if the caller got no answer.
 	Result string `json:"result,omitempty"`
@@ -33,7 +33,7 @@ type Call struct {
 
 // WithFaults returns a driver that uses d for machines and networks. The returned driver uses f to
 // inject faults, and to count and record calls. For example, f can be a recording proxy in front of
-// the cloud's API. The kinds are the faults that f can inject.
+// the cloud's API. The argument kinds lists the faults that f can inject.
 func WithFaults(d Driver, f Faults, kinds ...FaultKind) Driver {
 	return withFaults{Machines: d, Network: d, Faults: f, driver: d, kinds: kinds}
 }

@@ -20,13 +20,13 @@ type Report struct {
 	// answer. It is empty after a complete run.
 	Incomplete string   `json:"incomplete,omitempty"`
 	Results    []Result `json:"results"`
-	// Budgets maps an action to the number of calls that the CCM or the CSI driver makes for this
-	// action. For a CSI driver, an action is 100 successful RPCs with the same name. Budgets is
-	// empty if the run did not count the calls.
+	// Budgets maps an action to the number of calls that the CCM makes for this action. For a CSI
+	// driver, Budgets maps a key of the form "100 CreateVolume" to the average number of calls per
+	// 100 successful RPCs with this name. If the run did not count the calls, Budgets is empty.
 	Budgets map[string]int `json:"budgets,omitempty"`
 }
 
-// Failed returns the number of failed checks of the level Must, and of the level Should.
+// Failed returns two numbers: the failed checks of the level Must, and those of the level Should.
 func (r Report) Failed() (must, should int) {
 	for _, x := range r.Results {
 		switch {
@@ -40,7 +40,7 @@ func (r Report) Failed() (must, should int) {
 	return must, should
 }
 
-// sort puts the results into the order in which Checks returns the checks.
+// sort puts the results into the order of the list that the function Checks returns.
 func (r *Report) sort() {
 	position := map[string]int{}
 	for i, c := range Checks() {

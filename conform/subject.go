@@ -38,8 +38,8 @@ type Command struct {
 	err     error // Start sets err before it closes ended
 }
 
-// Replica implements Replicable. The environment variable CONFORM_LEADER_ELECT of a replica is
-// true.
+// Replica implements Replicable. It sets the environment variable CONFORM_LEADER_ELECT of the
+// replica to true.
 func (c *Command) Replica() Subject {
 	return &Command{Line: c.Line, Env: append(slices.Clone(c.Env), "CONFORM_LEADER_ELECT=true"), Log: c.Log}
 }

@@ -50,7 +50,8 @@ type Config struct {
 	// Timeout is the longest time for one reaction of the CCM. The default is DefaultTimeout.
 	Timeout time.Duration
 	// Observe is the time during which a check verifies that the CCM does not react. The default is
-	// DefaultObserve. Observe must be longer than the CCM's --node-monitor-period.
+	// DefaultObserve. Observe must be longer than the CCM's --node-monitor-period. Otherwise the
+	// check can pass because it ends before the CCM reacts.
 	Observe time.Duration
 	// Limit is the longest time for one check. The time for the cleanup does not count. The default
 	// is DefaultLimit. For long checks, for example with several restarts of the CCM, Run uses a

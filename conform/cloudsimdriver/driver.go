@@ -133,8 +133,8 @@ func (d *Driver) GetMachine(ctx context.Context, name string) (conform.Machine, 
 	return d.machine(i), err
 }
 
-// runOperation calls verb with the instance of the given name, and waits for the end of the
-// operation.
+// runOperation calls the function verb with the ID of the named instance. It then waits for the
+// end of the operation.
 func (d *Driver) runOperation(ctx context.Context, name string, verb func(context.Context, cloudsim.InstanceID) (cloudsim.Instance, error)) error {
 	i, err := d.instance(ctx, name)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// maxCrashes is the maximum number of crashes in one RPC. The forwarder tests a crash at each call
-// to the cloud that the driver makes during the RPC. This limit is necessary, because a driver that
-// polls the cloud can make any number of calls.
+// maxCrashes is the maximum number of crashes in one RPC. In the mode Crash, the driver crashes at
+// the first call to the cloud in the first attempt, at the second call in the second attempt, and
+// so on. Without this limit, a driver that polls the cloud could crash in every attempt.
 const maxCrashes = 20
 
 // faultSelector chooses which calls of the driver get a fault. The driver makes these calls to the

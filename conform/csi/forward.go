@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// controllers contains the paths of gRPC services. The run disturbs and counts only the RPCs of
-// these services.
+// controllers contains the paths of the gRPC services of a CSI controller. Only during RPCs of
+// these services, the driver's calls to the cloud get faults, and the forwarder counts these calls.
 var controllers = []string{"/csi.v1.Controller/", "/csi.v1.GroupController/"}
 
 const (
@@ -180,8 +180,8 @@ func (f *forwarder) fatalError() error {
 	return f.err
 }
 
-// unprovenReason returns the reason why a successful run proves nothing about the driver, or "" if
-// there is no such reason.
+// unprovenReason returns a reason if the run could not test the driver in the mode m, for example
+// because the driver made no call through the proxy. Otherwise it returns "".
 func (f *forwarder) unprovenReason(m Mode) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

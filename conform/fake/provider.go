@@ -213,7 +213,7 @@ func (p *provider) GetLoadBalancer(ctx context.Context, cluster string, s *v1.Se
 	return p.statusOf(s, lb), found, err
 }
 
-// sharer reports whether a shared load balancer has ports of the Service.
+// sharer reports whether the Service currently has ports on a shared load balancer.
 func (p *provider) sharer(s *v1.Service) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,13 +21,13 @@ const (
 	exitUnsupported = 4
 )
 
-// NewExec returns a driver that runs a program. The line is a command for sh(1). The file
+// NewExec returns a driver that runs a program. The parameter line is a command for sh(1). The file
 // openapi.yaml describes the calls that the driver can make. For each call, the driver runs the
 // command once, with the method and the path of the call as arguments. The standard input is the
 // body of the call, and the standard output is the body of the answer. The exit code is 0 after a
 // success, 3 if the named object does not exist, and 4 if the cloud does not support the method.
-// After another exit code, the standard error is the text of the error. A call fails after 5
-// minutes.
+// After another exit code, the standard error is the text of the error. A call fails if the
+// command has not ended after 5 minutes.
 func NewExec(line string) (conform.Driver, error) {
 	if strings.TrimSpace(line) == "" {
 		return nil, errors.New("the command of the driver is empty")

@@ -136,7 +136,7 @@ func TestActions(t *testing.T) {
 }
 
 // TestFaults checks the effect of each kind of fault except FaultTimeout. It also checks whether
-// the API gets the call with the fault.
+// a call with this kind of fault reaches the API.
 func TestFaults(t *testing.T) {
 	for _, x := range []struct {
 		kind    conform.FaultKind
@@ -222,7 +222,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestRecordingHasNoSecret proves that a recording contains no token from a header, a query or a
+// TestRecordingHasNoSecret proves that a recording contains no secret from a header, a query or a
 // body.
 func TestRecordingHasNoSecret(t *testing.T) {
 	a := start(t)
