@@ -15,7 +15,8 @@ type Sink struct {
 	// Delete removes an object.
 	Delete func(kind, id string)
 	// State receives the state of the watch of the cluster. If the watch works, problem is empty.
-	// Otherwise, problem describes the reason. The watch may report the same state several times.
+	// Otherwise, problem tells why the watch does not work. The watch may report the same state
+	// several times.
 	State func(problem string)
 }
 

@@ -104,8 +104,9 @@ type access struct {
 	faults, holds, logs bool               // need a grant for all projects, because faults, holds and logs belong to the whole cloud
 }
 
-// accessOf returns the rights of an identity in the project of the call. It ignores grants for
-// other projects. It also ignores grants for single resources, because the console shows lists.
+// accessOf returns the rights of an identity in the project me.Project. It ignores grants for other
+// projects. If me.Project is empty, it uses only grants for all projects. It always ignores grants
+// for single resources, because the console shows lists.
 func accessOf(me cloudsim.Identity) access {
 	a := access{project: me.Project}
 	for _, g := range me.Grants {

@@ -597,8 +597,8 @@ func TestVendoredFiles(t *testing.T) {
 	}
 }
 
-// The first load of the console has at most 80 KB. The server sends a Content-Security-Policy with
-// each file.
+// When a browser opens the console, it loads at most 80 KB. The server sends a
+// Content-Security-Policy with each file.
 func TestAssets(t *testing.T) {
 	t.Parallel()
 	url := start(t, cloudtest.Start(t), nil)

@@ -192,7 +192,7 @@ func (h *hub) awaitIdle(ctx context.Context) {
 	}
 }
 
-// requestFrame requests a new frame from publishFrames. It does not lock mu.
+// requestFrame requests a new frame from publishFrames. The caller may hold mu.
 func (h *hub) requestFrame() { signal(h.kick) }
 
 // signal sends to a channel of capacity one. If the channel is full, signal does nothing.
@@ -258,8 +258,8 @@ func (h *hub) pollClock(ctx context.Context) {
 }
 
 // publishFrames builds a frame of all new changes. After the first change it waits for the duration
-// mergeFor, so that the frame also contains the following changes. It also builds a frame at each
-// tick of heartbeat, even if nothing has changed.
+// mergeFor, so that the frame also contains the following changes. It also builds a frame every
+// 2 s (heartbeat), even if nothing has changed.
 func (h *hub) publishFrames(ctx context.Context) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()

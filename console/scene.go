@@ -228,7 +228,7 @@ func (s stream) send(frames []*frame, a access) error {
 	return nil
 }
 
-// signedOut sends a line that means that the browser's token is not valid any more.
+// signedOut tells the browser that its token is no longer valid.
 func (s stream) signedOut() error {
 	line := []byte(`{"type":"signedOut"}` + "\n")
 	if s.zip {

@@ -128,8 +128,8 @@ func (c *Console) createLink(w http.ResponseWriter, r *http.Request) {
 }
 
 // mint creates the token of a session. A read-only session gets RoleViewer. Any other session gets
-// RoleWriter for a request with a project, and RoleAdmin for a request without a project. Only an
-// administrator can change faults and the clock.
+// RoleWriter if the request has a project. Otherwise the session gets RoleAdmin, because only
+// RoleAdmin permits changes of faults and of the clock.
 func mint(ctx context.Context, as *client.Client, in CreateLink) (made cloudsim.Token, err error) {
 	raw := make([]byte, 4)
 	if _, err := rand.Read(raw); err != nil {
@@ -219,8 +219,8 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // an error means that the caller has closed the connection
 }
 
-// statusOf maps error kinds to HTTP statuses. For all other kinds, the console answers
-// with 502.
+// statusOf maps error kinds to HTTP statuses. For a kind that the map does not contain, the
+// console answers with 502.
 var statusOf = map[cloudsim.Kind]int{
 	cloudsim.Unauthenticated: http.StatusUnauthorized,
 	cloudsim.Denied:          http.StatusForbidden,

@@ -65,12 +65,11 @@ type Config struct {
 	// runs. Only the user that runs the plugin may access this folder. If
 	// CacheDir is empty, the plugin uses no cache.
 	CacheDir string `json:"cacheDir,omitempty"`
-	// OptInAnnotation is the key of an annotation of Kubernetes service
-	// accounts. Pods of an account with this annotation pull with the identity
-	// of the account. Pods of other accounts pull with the identity of the
-	// node. If the cloud refuses an account with this annotation, the pods of
-	// the account do not pull with the identity of the node. If OptInAnnotation
-	// is empty, the plugin uses every token that the kubelet sends.
+	// OptInAnnotation is the key of an annotation of Kubernetes service accounts. Pods of an
+	// account with this annotation pull with the identity of the account. Pods of other accounts
+	// pull with the identity of the node. If the cloud refuses the token of an account with this
+	// annotation, the plugin returns an error. It does not use the identity of the node instead. If
+	// OptInAnnotation is empty, the plugin uses every token that the kubelet sends.
 	OptInAnnotation string `json:"optInAnnotation,omitempty"`
 }
 

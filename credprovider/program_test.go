@@ -88,9 +88,9 @@ func execute(t *testing.T, cfg credprovider.Config, stdin io.Reader, change ...f
 	return runResult{cmd.ProcessState.ExitCode(), out.String(), stderr.String(), time.Since(begin)}
 }
 
-// checkFailed checks that the run failed within the limit: the exit code is 1,
-// and standard output is empty. Standard error must be one line with one of the
-// codes and without secrets.
+// checkFailed checks that the run ended within the limit with the exit code 1.
+// Standard output must be empty. Standard error must be one line with one of
+// the codes and without secrets.
 func (e runResult) checkFailed(t *testing.T, codes ...credprovider.Code) {
 	t.Helper()
 	is := false

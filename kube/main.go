@@ -69,8 +69,8 @@ func main() {
 	os.Exit(2)
 }
 
-// runKubectl is a copy of the main function of k8s.io/kubectl. The cli package
-// does not print usage errors here, because kubectl prints these errors itself.
+// runKubectl is a copy of the main function of k8s.io/kubectl. RunNoErrOutput
+// returns an error without printing it, and CheckErr prints this error.
 func runKubectl() int {
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		kubectlutil.CheckErr(err) // exits

@@ -17,11 +17,10 @@ type Answer struct {
 	Users         map[string]string // user name for each registry in the answer
 }
 
-// ReadAnswer reads the answer of a plugin for an image as strictly as the
-// kubelet. If an answer has an error, the kubelet ignores the whole answer and
-// emits no event on the pod. ReadAnswer also returns an error if the answer has
-// no credential for the image, or a password without a user name. The kubelet
-// accepts such answers.
+// ReadAnswer reads the answer of a plugin for an image. It returns an error for every answer that
+// the kubelet refuses. The kubelet ignores a refused answer as a whole and emits no event on the
+// pod. ReadAnswer also refuses two kinds of answers that the kubelet accepts: an answer without a
+// credential for the image, and an answer with a password but no user name.
 func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 	var r struct {
 		APIVersion    string  `json:"apiVersion"`

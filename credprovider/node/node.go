@@ -44,7 +44,8 @@ type Config struct {
 	// account.
 	Audience string
 	// If Optional is true, pods without a service account, for example static
-	// pods, pull with the identity of their node.
+	// pods, pull with the identity of their node. If Optional is false and
+	// Audience is set, the kubelet does not run the plugin for these pods.
 	Optional bool
 	// ECR describes AWS's credential provider, which the kubelet runs for the
 	// images of ECR. It is nil if the kubelet does not run this provider.
@@ -124,7 +125,7 @@ func (c Config) Files() (map[string][]byte, error) {
 
 // rbac returns a ClusterRole and its binding. The role allows kubelets to
 // request service account tokens with the given audience. Without this role,
-// API servers since Kubernetes 1.33 refuse such requests.
+// API servers since Kubernetes 1.33 refuse these requests.
 func rbac(audience string) ([]byte, error) {
 	const group, name = "rbac.authorization.k8s.io", "cloudsim:credential-provider"
 	meta := map[string]string{"name": name}

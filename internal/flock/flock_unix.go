@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Try locks f exclusively. It returns false if another open file holds the lock,
-// in this process or in another process. The kernel releases the lock when the
+// Try locks f exclusively. It returns false if the file is already locked. This process
+// may itself hold that lock if it opened the file twice. The kernel releases the lock when the
 // process closes f or ends.
 func Try(f *os.File) (bool, error) {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

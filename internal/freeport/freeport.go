@@ -15,7 +15,7 @@ import (
 // These are the first and the last port that Choose can return. The range
 // contains neither the node ports of Kubernetes nor the ports that current
 // systems use for outgoing connections. So no outgoing connection takes a
-// chosen port before the program listens on the port, even if the program
+// chosen port before the program listens on the port, or while the program
 // restarts.
 const first, last = 10000, 29999
 

@@ -52,10 +52,10 @@ func (d *Loop) Close() error {
 // returns any existing device of the file.
 //
 // The kernel detaches the file of a device with the lapse flag when no program has the device open
-// and no mount uses the device's filesystem. The kernel also does this if the process that called
-// Attach has died, or if the mount namespace that had the mounts has ended. A bind mount of the
-// device file does not keep the device open. If a device has only bind mounts, it must not have
-// this flag. Otherwise the kernel detaches the file.
+// and no mount uses the device's filesystem. When a process dies, the kernel closes its devices.
+// When a mount namespace ends, the kernel removes its mounts. Either event can therefore detach the
+// file. A bind mount of the device file does not keep the device open. If a device has only bind
+// mounts, it must not have this flag. Otherwise the kernel detaches the file.
 func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	d, err := Find(node, path)
 	if err != nil {

@@ -79,11 +79,11 @@ func List() (all []Status, err error) {
 	return all, nil
 }
 
-// Find returns the loop device of a file for a node, or nil. It skips the devices of other nodes.
-// Find compares inodes and not only names, for two reasons. First, several nodes can run on one
-// host and use equal file names. Second, after the file of a loop device is detached, another file
-// can immediately get the same device. If no file exists at path, Find returns the device of a
-// deleted file that had this path.
+// Find returns the loop device of a file for a node, or nil. It skips the devices of other nodes
+// and fenced devices (see Fence). Find compares inodes and not only names, for two reasons. First,
+// several nodes can run on one host and use equal file names. Second, after the file of a loop
+// device is detached, another file can immediately get the same device. If no file exists at path,
+// Find returns the device of a deleted file that had this path.
 //
 // Usually Find reads sysfs for each loop device. To avoid this work, the caller can list probable
 // mounts of the device in nearPaths. If one of these paths is a mount of the device, Find does not
@@ -145,9 +145,9 @@ func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
 	return unix.ByteSliceToString(rest)
 }
 
-// backingOf returns the file at path. If the file no longer exists, backingOf sets only two fields:
-// gone, and name with the kernel's name for the deleted file. It returns an error if path is not a
-// regular file, for example a link (see OpenFile).
+// backingOf returns the file at path. If the file no longer exists, backingOf sets only the fields
+// gone and name. The field name then contains the kernel's name for the deleted file. backingOf
+// returns an error if path is not a regular file, for example a link (see OpenFile).
 func backingOf(path string) (b backingFile, err error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if err != nil {
@@ -166,11 +166,11 @@ func backingOf(path string) (b backingFile, err error) {
 }
 
 // mayBe compares names, and reports whether the file of device n may be b. Find calls mayBe first,
-// so Find rarely opens the device of another file. With inAnyFolder, mayBe ignores the folders,
-// because the kernel does not always know the folder of a device's file. For example, the kernel
-// does not know it if a container attached the file and no longer exists. Find sets inAnyFolder
-// only if it makes another check: it compares the inodes, or finds a mount of the device in
-// nearPaths.
+// so Find rarely opens the device of another file. If inAnyFolder is true, mayBe ignores the
+// folders, because the kernel does not always know the folder of a device's file. For example, the
+// kernel does not know the folder after the end of the container that attached the file. Find sets
+// inAnyFolder only if it makes another check: it compares the inodes, or finds a mount of the
+// device in nearPaths.
 func (b backingFile) mayBe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
@@ -194,7 +194,7 @@ func (b backingFile) deviceIfBacking(n int) (*Loop, error) {
 	}
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err != nil || !b.gone && (info.Inode != b.file.Ino || info.Device != b.file.Dev) || b.isOthers(info) || isFenced(info) {
-		_ = d.Close()   // another process removed the device in the meantime, or the device has another file or another node
+		_ = d.Close()   // another process removed the device in the meantime, or the device has another file, has another node or is fenced
 		return nil, nil //nolint:nilerr // such a device does not belong to this file
 	}
 	return d, nil

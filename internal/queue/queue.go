@@ -28,8 +28,8 @@ func New(metricsName string, firstDelay, maxDelay time.Duration) Interface {
 
 // Drain calls workFn for each name of the queue until ctx ends. It runs the
 // given number of workers in parallel. When ctx ends, Drain shuts the queue
-// down and waits for the workers. Only one worker at a time handles a name. If
-// workFn returns an error, the queue returns the name again after a delay,
+// down and waits for the workers. Two workers never handle the same name at the
+// same time. If workFn returns an error, the queue returns the name again after a delay,
 // which grows with each failure (see New). If workFn returns a positive wait,
 // the queue returns the name again after this time.
 func Drain(ctx context.Context, queue Interface, workers int, workFn func(context.Context, string) (wait time.Duration, err error)) {

@@ -11,7 +11,8 @@ import (
 )
 
 // connectionTracker tracks the open connections of a server. The field unauthenticated lists the
-// connections with the phase "anonymous". The connection with the oldest state change is first.
+// connections with the phase "anonymous". The list begins with the connection that has had no state
+// change for the longest time.
 type connectionTracker struct {
 	limits Limits
 
@@ -42,9 +43,10 @@ type connectionKey struct{}
 
 // Authenticated marks a connection as authenticated. The argument ctx is the context of a request
 // on this connection. If many new connections arrive, the server (see HTTP) closes connections that
-// are not authenticated, and keeps this connection open. The number of authenticated connections is
-// limited to Limits.Connections minus Limits.Anonymous. Above this limit, Authenticated does
-// nothing. It also does nothing if the caller started the server without the function HTTP.
+// are not authenticated, and keeps this connection open. The maximum number of authenticated
+// connections is Limits.Connections minus Limits.Anonymous. If the server already has this number,
+// Authenticated does nothing, so the connection stays unauthenticated. Authenticated also does
+// nothing if the caller started the server without the function HTTP.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()

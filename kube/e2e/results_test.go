@@ -30,8 +30,9 @@ var _ = ginkgo.ReportAfterSuite("results", func(r ginkgo.Report) {
 // parts are the prefix "External Storage", and labels that serve only to select tests.
 var noise = regexp.MustCompile(`\[(Driver: [^]]*|Feature[^]]*|LinuxOnly|Beta)\] ?|External Storage `)
 
-// tableOf returns a table of the selected tests. A test that skipped itself is
-// in the table if it gave a reason.
+// tableOf returns a table of the selected tests. A skipped test without a reason
+// is not in the table, because Ginkgo also reports tests that were not selected
+// as skipped.
 func tableOf(specs types.SpecReports) string {
 	var rows []string
 	count := map[types.SpecState]int{}

@@ -34,8 +34,8 @@ const (
 	minStalled    = 0.95 // throughput with a stalled reader, relative to the throughput without a stalled reader
 )
 
-// The benchmark has benchRounds rounds. A measurement takes benchSpan, and some measurements open
-// idleConns idle connections.
+// BenchmarkNetworkProxy has benchRounds rounds. A measurement of a rate takes benchSpan. The
+// measurement of memory opens idleConns idle connections.
 const (
 	benchRounds = 3
 	benchSpan   = 2 * time.Second

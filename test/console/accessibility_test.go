@@ -268,9 +268,9 @@ func TestFocusDuringUpdates(t *testing.T) {
 	p.checkFocus()
 }
 
-// The page announces a change to screen readers once. During many changes, it makes at most one
-// announcement in two seconds. After the loss of the connection, the page shows the increasing age
-// of its data. It still announces the loss only once.
+// The page announces a change to screen readers once. During many changes, it waits at least two
+// seconds between two announcements. After the loss of the connection, the page shows the
+// increasing age of its data. During this time, it announces the loss only once.
 func TestLiveRegions(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.createInstances(60)

@@ -14,8 +14,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// After a user stops an instance on the map, the map shows the reason. The user can undo the last
-// action. The page of a deleted object contains the time and the reason of the deletion.
+// After a user stops an instance on the map, the map shows the call that stopped the instance. The
+// user can undo the last action. The page of a deleted object contains the time and the reason of
+// the deletion.
 func TestStopAnInstance(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	c.instance("node-1", "sim-1a")
@@ -254,8 +255,8 @@ func TestCommands(t *testing.T) {
 	p.t, a.t, b.t = t, t, t
 }
 
-// idOf returns the id of an object with a name. If the name is "running", idOf returns the id of an
-// object in the state running.
+// idOf returns the id of the object with the given name. If the name is "running", idOf returns the
+// id of any object in the state running.
 func (c *cloud) idOf(kind, name string) string {
 	c.t.Helper()
 	path := map[string]string{"loadBalancer": "load-balancers", "address": "addresses"}[kind]

@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 }
 
 func runBrowser(m *testing.M) int {
-	// The user's shell can have the variables of a lab. Programs in the tests must not use this
-	// lab.
+	// The user's environment can contain variables that select a lab. Programs in the tests must
+	// not use this lab.
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CLOUDSIM_") || name == "KUBECONFIG" {
 			_ = os.Unsetenv(name)

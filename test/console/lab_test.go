@@ -365,8 +365,8 @@ spec: {attacher: disk.example, nodeName: node-1, source: {persistentVolumeName: 
 
 		{"no-node", "node-4", denied, do("instances", "create", "node-4", "--zone", "sim-1a"), kubectl("delete", "validatingadmissionpolicybinding", "no-nodes")},
 
-		// The CCM is stopped during the following differences, because a running CCM would
-		// repair them.
+		// The test stops the CCM before it makes the following differences between the cloud and
+		// the cluster. A running CCM would repair these differences.
 		{"zone", "node-1", kubectl("label", "node", "node-1", "topology.kubernetes.io/zone=sim-1b", "--overwrite"), nil, kubectl("label", "node", "node-1", "topology.kubernetes.io/zone=sim-1a", "--overwrite")},
 		{"uninitialized", "node-1", kubectl("taint", "node", "node-1", cloudprovider+"uninitialized=true:NoSchedule"), nil, kubectl("taint", "node", "node-1", cloudprovider+"uninitialized-")},
 		{"taint-without-stop", "node-1", kubectl("taint", "node", "node-1", cloudprovider+"shutdown:NoSchedule"), nil, kubectl("taint", "node", "node-1", cloudprovider+"shutdown-")},

@@ -196,8 +196,8 @@ func TestCompactedJournal(t *testing.T) {
 	p.awaitText("This page shows the new state")
 }
 
-// A tab that the browser has frozen shows the present state after the tab wakes up, although the
-// cloud has restarted and compacted its journal in the meantime.
+// The browser freezes a tab. Then the cloud restarts and compacts its journal. When the browser
+// wakes the tab up, the tab shows the present state.
 func TestFrozenTab(t *testing.T) {
 	c := startCloud(t, "--profile", "instant", "--journal-keep", "10")
 	c.instance("node-1", "sim-1a")

@@ -32,8 +32,8 @@ func (p *page) elements(view string) {
 	}
 }
 
-// Even with many objects, each view has at most maxElements elements. The map shows a card for each
-// instance if there are few instances, and squares if there are many.
+// Even with many objects, each view has at most maxElements elements. If the cloud has few
+// instances, the map shows them as cards. If it has many instances, the map shows them as squares.
 func TestElementLimit(t *testing.T) {
 	c := startCloud(t, "--profile", "instant")
 	var file strings.Builder

@@ -242,9 +242,9 @@ func (l *Lab) Through(program, command, path, text string) error {
 	return nil
 }
 
-// Many starts n servers of this project that share one certificate, and adds them to Running. It
-// returns the addresses at which the servers accept clients. It also returns one string with the
-// addresses for agents, separated by commas.
+// Many starts n proxy servers of this project, and adds their processes to the field Running. The
+// servers share one certificate. Many returns the addresses at which the servers accept clients. It
+// also returns one string with the addresses for agents, separated by commas.
 func (l *Lab) Many(n int) (clients []string, agents string) {
 	l.Helper()
 	for i := range n {

@@ -174,8 +174,8 @@ func (r *run) reset(g *generator) {
 	r.explore(g)
 }
 
-// hold creates a hold for all operations. So new operations stay open, and later requests can
-// release or cancel them.
+// hold creates a hold for all operations, and then operations that create instances. The hold keeps
+// these operations open, so that later requests can release or cancel them.
 func (r *run) hold(g *generator) {
 	r.exchange(g, request{
 		op: r.operation("holds.create"), path: "/v1/holds", contentType: "application/json",

@@ -17,7 +17,7 @@ type world struct {
 	ids map[string][]string
 	// ranges maps the ids of networks to their IPv4 ranges.
 	ranges map[string]string
-	// state is a saved state that the cloud exported. Requests for an import contain it.
+	// state is the last state that the cloud exported. It is the body of import requests.
 	state []byte
 }
 

@@ -33,7 +33,7 @@ func (s *schema) allowsType(name string) bool {
 	return false
 }
 
-// operation is one method of one path.
+// operation is an HTTP method of a path in the OpenAPI document.
 type operation struct {
 	id, method, path string
 	query            []string
