@@ -193,7 +193,7 @@ func TestKeyboard(t *testing.T) {
 	// Create and remove a fault.
 	p.tab("Faults")
 	p.sendKeys(kb.Enter)
-	p.awaitText("Incidents")
+	p.awaitText("Presets")
 	p.tab("Switch on")
 	p.sendKeys(kb.Enter)
 	p.awaitText("is active")
