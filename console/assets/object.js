@@ -38,7 +38,8 @@ export function Story({ kind, id, limit = 100 }) {
   if (why?.error) return html`<p class="muted">The history is not available: ${why.error}</p>`;
   if (!why) return cluster.includes(kind) ? null : html`<p class="muted">Reading the journal…</p>`;
   const steps = why.steps.slice(-limit);
-  return html`<h2>${why.gone ? 'WHY IT WAS DELETED' : why.state ? `WHY IT IS ${why.state.toUpperCase()}` : 'HISTORY'}</h2>
+  const state = kind === 'instance' && o ? stateOf({ ...o, state: why.state }) : why.state;
+  return html`<h2>${why.gone ? 'WHY IT WAS DELETED' : state ? `WHY IT IS ${state.toUpperCase()}` : 'HISTORY'}</h2>
     ${steps.length < why.steps.length && html`<a class="small" href=${pageOf(kind, id)}>${why.steps.length - steps.length} earlier steps</a>`}
     <ol class="story">${steps.map((s) => html`<${Step} key=${s.rev} s=${s} />`)}
       ${(why.waits ?? []).map((w) => html`<li style=${{ '--c': 'var(--warn)' }}><span class="time">waiting</span><div>${w.text}${w.until && html`<div class="muted small">until ${clockTime(w.until)}</div>`}</div></li>`)}</ol>
