@@ -20,11 +20,29 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("writes files: run make screenshots")
 	}
 	l := startLab(t)
+	p := openPage(t, browser(t), l.link())
+	p.card("node-1", "running")
+	p.press("node-1")
+	p.press("Crash")
+	p.awaitText("Cloud and cluster differ")
+	p.closeToast()
+	p.picture(dir, "find-out-why-difference.png")
+	p.press("Reboot")
+	p.card("node-1", "running")
+	p.closeToast()
+
+	l.runCommand("cloud", "faults", "preset", "lost-reply")
 	l.kubectl("create", "deployment", "web", "--image=web", "--replicas=3")
 	l.kubectl("expose", "deployment", "web", "--type=LoadBalancer", "--port=8080")
 	l.kubectl("wait", "service", "web", "--for=jsonpath={.status.loadBalancer.ingress[0].ip}", "--timeout=1m")
+	p.visit("object/loadBalancer/lb-000001")
+	p.awaitText("lost-reply")
+	p.awaitTrue("document.querySelectorAll('.targets .bar').length === 3 && !document.querySelector('.targets').innerText.includes('unhealthy')")
+	p.picture(dir, "find-out-why-load-balancer.png")
+	l.runCommand("cloud", "faults", "delete", "lost-reply")
+
 	l.runCommand("cloud", "instances", "stop", "node-1", "--wait")
-	p := openPage(t, browser(t), l.link())
+	p.visit("map")
 	p.awaitText("NotReady")
 	p.awaitText("unhealthy")
 	p.press("node-1")
@@ -35,8 +53,7 @@ func TestScreenshots(t *testing.T) {
 	p.visit("faults")
 	p.pressIn(".preset", "lost-reply", "Switch on")
 	p.awaitText("Fault lost-reply is active")
-	p.awaitTrue("document.querySelector('.toast [aria-label=Dismiss]') !== null")
-	p.eval("document.querySelector('.toast [aria-label=Dismiss]').click()")
+	p.closeToast()
 	p.picture(dir, "console-faults.png")
 	p.press("Remove")
 
@@ -49,6 +66,13 @@ func TestScreenshots(t *testing.T) {
 	p.eval("document.querySelector('.toast [aria-label=Dismiss]')?.click()")
 	p.picture(dir, "console-time.png")
 	l.runCommand("cloud", "clock", "set", "--real")
+}
+
+// closeToast waits for the notification about the last action, and closes it.
+func (p *page) closeToast() {
+	p.t.Helper()
+	p.awaitTrue("document.querySelector('.toast [aria-label=Dismiss]') !== null")
+	p.eval("document.querySelector('.toast [aria-label=Dismiss]').click()")
 }
 
 func (p *page) picture(dir, name string) {
