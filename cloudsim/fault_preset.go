@@ -86,7 +86,7 @@ func FaultPresets() []FaultPreset {
 			FaultMatch{Operation: "*", Zone: PresetZone}, FaultWhen{}, FaultEffect{Type: FaultZoneOutage, Scope: OutageAPI}),
 		one("zone-down", "A zone fails: no connection reaches its instances, and all API calls about them fail.",
 			FaultMatch{Operation: "*", Zone: PresetZone}, FaultWhen{}, FaultEffect{Type: FaultZoneOutage}),
-		one("cloud-down", "All API calls fail. Instances keep running, and clients of the cloud wait.",
+		one("cloud-down", "All API calls fail, except calls that control the simulation, such as faults.delete. Instances keep running.",
 			on("*"), FaultWhen{}, FaultEffect{Type: FaultError, Message: "the cloud is down"}),
 	}
 }
