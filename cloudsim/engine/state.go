@@ -91,7 +91,7 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 		return s, taken
 	}
 	if err := os.MkdirAll(ss.cfg.StateDir, 0o700); err != nil {
-		return s, err
+		return s, fullDiskError(err)
 	}
 	f, err := os.CreateTemp(ss.cfg.StateDir, scratchPrefix) // CreateTemp creates the file with mode 0600
 	if err != nil {
@@ -105,10 +105,10 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
 		return s, taken
 	} else if err != nil {
-		return s, err
+		return s, fullDiskError(err)
 	}
 	if err := fsync.Dir(ss.cfg.StateDir); err != nil {
-		return s, err
+		return s, fullDiskError(err)
 	}
 	return stateAt(path)
 }
