@@ -97,10 +97,10 @@ func awaitState[T any](ctx context.Context, e *env, key, state string, condition
 func staysInState[T any](ctx context.Context, e *env, key, state string, condition func(*T) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
-	for {
-		all, changed := e.seen.versionsOf(key)
-		if len(all) > 0 {
-			if err := condition(lastVersion[T](all)); err != nil {
+	all, changed := e.seen.versionsOf(key)
+	for checked := max(len(all)-1, 0); ; all, changed = e.seen.versionsOf(key) { // several versions can arrive between two checks
+		for ; checked < len(all); checked++ {
+			if err := condition(lastVersion[T](all[:checked+1])); err != nil {
 				return fmt.Errorf("%s does not stay %s: %w", key, state, err)
 			}
 		}
