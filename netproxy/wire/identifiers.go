@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -28,8 +29,8 @@ func ParseIdentifiers(text string) (Identifiers, error) {
 		return id, fmt.Errorf("agent identifiers must be a URL query such as host=node-1&ipv4=10.0.0.1: %w", err)
 	}
 	var errs []error
-	for key, all := range values {
-		for _, v := range all {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		for _, v := range values[key] {
 			if err := id.add(key, v); err != nil {
 				errs = append(errs, fmt.Errorf("agent identifier %s: %w", key, err))
 			}
@@ -46,6 +47,9 @@ func (id *Identifiers) add(key, value string) (err error) {
 		a, err := netip.ParseAddr(value)
 		if err != nil || a.Is4() != (key == "ipv4") {
 			return fmt.Errorf("%q is not an address of this family", value)
+		}
+		if a.Is4In6() { // the address of a dial never has this form
+			return fmt.Errorf("%q is an IPv4 address in the form of IPv6: use ipv4=%s", value, a.Unmap())
 		}
 		if a.Is4() {
 			id.IPv4 = append(id.IPv4, a)
