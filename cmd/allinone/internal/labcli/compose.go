@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -199,7 +201,9 @@ nodes in --nodes: hollow nodes have addresses on loopback, real nodes in a netwo
 	cmd.Example = `  allinone compose cloud --nodes real --data-dir /data`
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		var errs []error
-		for name, value := range compose.CloudFlags(nodes) {
+		flags := compose.CloudFlags(nodes)
+		for _, name := range slices.Sorted(maps.Keys(flags)) {
+			value := flags[name]
 			if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() != value {
 				errs = append(errs, cloudsim.Errorf(cloudsim.Invalid, "--%s must be %q, because --nodes=%s sets it: remove --%s, or run 'allinone cloudsim'", name, value, nodes, name))
 				continue
