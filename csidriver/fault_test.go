@@ -336,9 +336,9 @@ func TestCorruptedMount(t *testing.T) {
 	b.clear(v)
 }
 
-// TestUnstageAfterOutsideChanges proves that the driver can unpublish and unstage
-// a volume after another program has removed a mount of the volume, added a
-// mount, or deleted the file of the disk.
+// TestUnstageAfterOutsideChanges proves that the driver can unpublish and unstage a volume after
+// changes by another program. The program removes a mount of the volume, adds a mount, or deletes
+// the file of the disk.
 func TestUnstageAfterOutsideChanges(t *testing.T) {
 	b := newNodeBench(t)
 	v := b.stagedVolume("pvc-1")

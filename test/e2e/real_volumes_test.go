@@ -200,8 +200,8 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 }
 
 // testVolumesUpgrade kills the lab and starts a new version of the lab. It proves that the machine
-// and the pod continue to run. The test writes three files to the pod's volume: one while no lab
-// runs, one while the new lab runs, and one after it has killed the driver on the machine. The pod
+// and the pod continue to run. The test writes one file to the pod's volume while no lab runs, and
+// one while the new lab runs. It kills the driver on the machine, and writes another file. The pod
 // must be able to read each file. At the end, the test stops and starts the lab. Then the machine
 // boots again, and the volume still has its data.
 func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
