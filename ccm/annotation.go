@@ -42,9 +42,9 @@ type Annotation struct {
 }
 
 // Annotations returns all annotations, in the order of the generated reference.
-// applyAnnotations applies them in the same order, and a later annotation can
-// overwrite a value that an earlier annotation has set. So proxy-protocol must
-// follow ip-mode, and health-check-path must follow health-check-protocol.
+// applyAnnotations applies them in the same order. proxy-protocol must follow
+// ip-mode, because it overwrites the mode. health-check-path must follow
+// health-check-protocol, which sets the default path of the protocol.
 func Annotations() []Annotation {
 	return []Annotation{
 		{Key: AnnotationLoadBalancerIP, Takes: "one address, or an IPv4 and an IPv6 address separated by a comma", Default: "the cloud chooses", Doc: "Use these reserved addresses of the cloud. They stay reserved when the Service is deleted."},

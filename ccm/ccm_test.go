@@ -194,7 +194,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // hangUp closes all open watches. It first waits until the cloud has answered
-// all running requests for a watch. The test must run in a bubble of synctest.
+// all running requests for a watch. This wait works only in a bubble of synctest.
 func (w *wire) hangUp() {
 	synctest.Wait()
 	w.mu.Lock()

@@ -65,8 +65,8 @@ func (c *finalizerOwners) checkRemoval(svc *v1.Service) error {
 	return fmt.Errorf("the finalizer %s stays, because it may belong to another controller: the cloud has no load balancer of this Service. If no other controller removes the finalizer, remove it yourself", servicehelpers.LoadBalancerCleanupFinalizer)
 }
 
-// hasWritten reports whether managedFields of the Service name this program as the writer of the
-// finalizer. The Services in the informer caches have no managedFields, so for these Services the
+// hasWritten reports whether this program wrote the finalizer, according to the managedFields of
+// the Service. The Services in the informer caches have no managedFields, so for these Services the
 // result is false.
 func hasWritten(svc *v1.Service) bool {
 	me, _, _ := strings.Cut(rest.DefaultKubernetesUserAgent(), "/")

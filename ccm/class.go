@@ -26,9 +26,10 @@ const notServed = "cloudsim.dev/not-served"
 // not serve keeps its class. If such a Service has no class, the transform gives it the class
 // notServed. The transform also removes the load balancer finalizer from the Services that this
 // provider does not serve. Upstream therefore does not act on the finalizers of other controllers.
-// When a user changes the type of a Service, Kubernetes removes the class. From a Service of
-// a type other than LoadBalancer, the transform removes the finalizer only if owners.ownerOf
-// reports that another controller owns it. The transform removes managedFields from all Services.
+// Kubernetes removes the class when a user changes the type of a Service. So if a Service does not
+// have the type LoadBalancer, its class does not show the owner of the finalizer. In this case the
+// transform removes the finalizer only if owners.ownerOf reports that another controller owns it.
+// The transform removes managedFields from all Services.
 //
 // The transform changes Services only in the informer cache, not in the API server. When upstream
 // changes a Service, it sends the difference between two transformed Services. This difference

@@ -281,8 +281,8 @@ func (r *runner) applyFlags(cfg *Config) {
 }
 
 // newProvider creates the Provider. It also directs the output of klog, the log
-// package of Kubernetes, to the log of the command. If r.run set this output,
-// upstream would overwrite it later, when upstream sets up klog.
+// package of Kubernetes, to the log of the command. The method run cannot set
+// this output, because upstream sets up klog later and overwrites the output.
 func (r *runner) newProvider(c *appconfig.CompletedConfig) cloudprovider.Interface {
 	if s := c.SecureServing; s != nil {
 		s.Listener = run.LimitSilence(s.Listener, r.clientTimeout)

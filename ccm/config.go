@@ -34,8 +34,9 @@ type Config struct {
 	// the CCM deletes its Node. The default is 0.
 	NodeDeletionGrace metav1.Duration `json:"nodeDeletionGrace,omitempty"`
 	// LoadBalancerClass is the spec.loadBalancerClass of the Services that the
-	// CCM serves. If OnlyLoadBalancerClass is false, the CCM also serves
-	// Services without a class. The default is DefaultLoadBalancerClass.
+	// CCM serves. The default is DefaultLoadBalancerClass. If
+	// OnlyLoadBalancerClass is false, the CCM also serves Services without a
+	// class.
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
 	// OnlyLoadBalancerClass makes the CCM ignore Services without a class. This
 	// setting is necessary if another controller serves these Services.

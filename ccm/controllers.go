@@ -65,7 +65,8 @@ func controllerMap() map[string]app.ControllerInitFuncConstructor {
 // default configuration has outdated names for two of its three controllers. Without the current
 // names, these two controllers would run in kube-controller-manager and in the CCM at the same
 // time. completeMigration also adds this package's controllers for Services. These controllers must
-// run in the same process as upstream's service controller.
+// run in the same process as upstream's service controller. Otherwise two processes could change
+// a load balancer at the same time.
 func completeMigration(c *config.LeaderMigrationConfiguration) {
 	for _, name := range []string{names.ServiceLBController, names.NodeRouteController, names.CloudNodeLifecycleController, ServiceRepairController, ServiceOrphanController, ServiceEndpointController} {
 		if !slices.ContainsFunc(c.ControllerLeaders, func(l config.ControllerLeaderConfiguration) bool { return l.Name == name }) {

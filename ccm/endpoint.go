@@ -228,9 +228,9 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 	return backends, nil
 }
 
-// carriesPods reports whether the cloud's network delivers packets to pods on these nodes. At least
-// one instance of the nodes must have a pod range. carriesPods also returns true if the list of
-// nodes is empty, or if the mirror (the CCM's copy of the cloud) lacks an instance.
+// carriesPods reports whether the cloud's network delivers packets to pods on these nodes. It
+// returns true if the instance of at least one node has a pod range. It also returns true if the
+// list of nodes is empty, or if the mirror (the CCM's copy of the cloud) lacks an instance.
 func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {

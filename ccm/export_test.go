@@ -58,8 +58,8 @@ var (
 	Migrating = completeMigration
 )
 
-// View returns the Service in the form that upstream's controller gets, with
-// the changes of the informer's transform.
+// View returns the Service in the form that upstream's controller gets from the informer cache. The
+// function classView makes this form.
 func (p *Provider) View(svc *v1.Service) *v1.Service {
 	cfg := p.settings.Get()
 	seen, _ := classView(cfg.LoadBalancerClass, !cfg.OnlyLoadBalancerClass, p.loadBalancers.finalizers)(svc)
@@ -138,8 +138,8 @@ func (p *Provider) RunAllocator(ctx context.Context, kube kubernetes.Interface, 
 
 func (s *Settings) Client() *client.Client { return s.client() }
 
-// NewCommandWithSilence returns the same command as NewCommand, but with
-// another time limit for clients that send nothing.
+// NewCommandWithSilence returns the same command as NewCommand, but with a different timeout. The
+// parameter silence replaces clientTimeout.
 func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence time.Duration) *cobra.Command {
 	return newCommand(getenv, stderr, silence)
 }
@@ -148,8 +148,8 @@ func NewCommandWithSilence(getenv func(string) string, stderr io.Writer, silence
 func (p *Provider) Health() error { return health{p}.Check(nil) }
 
 // Resync calls setResync with upstream's default period and returns the resulting minimum resync
-// period. If isChosen is true, the user has set the period with a flag, and setResync does not
-// change the period.
+// period. If isChosen is true, setResync acts as if the user had set the period with a flag: it
+// does not change the period.
 func Resync(isChosen bool) (time.Duration, error) {
 	opts, err := defaultOptions()
 	if err != nil {

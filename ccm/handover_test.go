@@ -169,7 +169,7 @@ func (s *apiServer) initialized(ctx context.Context, name string) error {
 }
 
 // serve creates a Service, waits for its address, and returns the load balancer. It fails the test
-// if managedFields do not name the CCM as the writer of the finalizer.
+// if the Service's managedFields do not show that the CCM wrote the finalizer.
 func (s *apiServer) serve(t *testing.T, cloud *client.Client, name string, nodePort int32) cloudsim.LoadBalancer {
 	t.Helper()
 	var ip string

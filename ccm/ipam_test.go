@@ -82,8 +82,8 @@ func TestNodesGetTheRangesOfTheirInstances(t *testing.T) {
 	})
 }
 
-// A Node that belongs to no cloud gets no ranges, even if an instance has the
-// same name.
+// A Node without a provider id and without the taint of a new Node does not belong to the cloud.
+// It gets no ranges, even if an instance has the name of the Node.
 func TestNoRangesForForeignNodes(t *testing.T) {
 	r := newPodRig(t)
 	r.createMachine(t, "node-1")

@@ -41,7 +41,8 @@ type leaseReleaser struct {
 
 // setIdentity reads the identity of this process from the main Lease, and stores the identity. The
 // caller must call setIdentity when this process begins to lead. If a read fails, setIdentity tries
-// again until leaseDeadline. If all calls of setIdentity fail, releaseAll releases no Lease.
+// again until leaseDeadline. If no call of setIdentity succeeds, releaseAll releases no
+// Lease.
 func (l *leaseReleaser) setIdentity() {
 	l.mu.Lock()
 	self := l.self

@@ -81,9 +81,10 @@ func (b *loadBalancers) GetLoadBalancerName(_ context.Context, _ string, svc *v1
 
 // GetLoadBalancer reports whether the Service still has a load balancer in the cloud. If the result
 // is false, the framework removes the finalizer of the Service. The result is therefore true while
-// the cloud is deleting the load balancer. If the load balancer does not exist, the error is nil,
-// because Kubernetes could otherwise never delete the Service. But if the finalizer of the Service
-// may belong to another controller, GetLoadBalancer returns an error.
+// the cloud is deleting the load balancer. If the load balancer does not exist, the error is
+// usually nil, because Kubernetes could otherwise never delete the Service. But if the finalizer of
+// the Service may belong to another controller, GetLoadBalancer returns an error. The framework
+// then keeps the finalizer.
 func (b *loadBalancers) GetLoadBalancer(ctx context.Context, cluster string, svc *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -351,7 +352,7 @@ func (b *loadBalancers) updateBalancer(ctx context.Context, lb cloudsim.LoadBala
 }
 
 // awaitActive polls until lb is active and its status contains the endpoints
-// of its listeners. After b.maxUnreported polls, it waits no longer for the
+// of its listeners. After b.maxUnreported polls, it no longer waits for the
 // endpoints. It returns a RetryError if lb does not become active in time.
 func (b *loadBalancers) awaitActive(ctx context.Context, lb cloudsim.LoadBalancer) (cloudsim.LoadBalancer, error) {
 	polls := 0
@@ -378,8 +379,8 @@ func (b *loadBalancers) awaitActive(ctx context.Context, lb cloudsim.LoadBalance
 	return lb, api.NewRetryError(fmt.Sprintf("load balancer %s (%s) is %s", lb.ID, lb.IP, lb.State), retryAfter)
 }
 
-// isTimeout reports whether err is the error of a wait that reached its time limit, or of a context
-// that ended during the wait. If err means that the cloud did not answer a call, the result is
+// isTimeout reports whether err means that a wait reached its time limit, or that the context ended
+// during the wait. If err means that the cloud did not answer a call, the result is
 // false.
 func isTimeout(err error) bool {
 	return wait.Interrupted(err) && cloudsim.KindOf(err) != cloudsim.Unavailable

@@ -67,8 +67,8 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 // fromMirror returns the load balancer of the Service from the mirror. It never returns a shared
 // load balancer. The mirror may be outdated. A write to the load balancer is nevertheless safe,
 // because the cloud refuses the write if the load balancer no longer exists. If the targets in the
-// mirror are already correct, the targets in the cloud may still be wrong. So the caller must then
-// read the load balancer from the cloud.
+// mirror are already correct, the caller must read the load balancer from the cloud. The targets in
+// the cloud may nevertheless be wrong.
 func (b *loadBalancers) fromMirror(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil
@@ -110,8 +110,8 @@ func errShares(lb cloudsim.LoadBalancer, svc *v1.Service) error {
 	return fmt.Errorf("load balancer %s not changed: Service %s uses this shared load balancer, but annotation %s of the Service was changed or removed: restore the annotation, or delete the Service and create it again", lb.ID, name(svc), AnnotationLoadBalancerShared)
 }
 
-// followPods does the work of UpdateLoadBalancer for Services whose targets are
-// pods. The ports of the pods may have changed, so followPods replaces the
+// followPods does the work of UpdateLoadBalancer for Services with pods as
+// targets. The ports of the pods may have changed, so followPods replaces the
 // whole specification of the load balancer in one call.
 func (b *loadBalancers) followPods(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
 	desired, err := b.wantedBalancer(ctx, cluster, svc, nodes)
@@ -160,10 +160,12 @@ func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes [
 var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
 
 // knownTargets returns the given targets except the targets that the cloud refused. The error
-// targetErr names the refused targets. The cloud refuses a target on a deleted instance. If the
-// Node of this instance still exists, the CCM nevertheless requests the target. The caller must
-// then repeat the request without the target. Otherwise the other targets would be missing, too.
-// If refused targets are not the cause of targetErr, knownTargets returns false.
+// targetErr names the refused targets. If targetErr has another cause, knownTargets returns false.
+//
+// After an instance is deleted, its Node may still exist. The CCM then requests a target on this
+// instance. The cloud refuses this target, and therefore the whole request. The caller must repeat
+// the request with the returned targets, because otherwise the load balancer would get no new
+// targets.
 func knownTargets(targets []cloudsim.Target, targetErr error) ([]cloudsim.Target, bool) {
 	e, ok := errors.AsType[*cloudsim.Error](targetErr)
 	if !ok || e.Kind != cloudsim.Invalid || len(e.Fields) == 0 {

@@ -278,8 +278,8 @@ func TestDeleteWhileProvisioningAndMakeAgain(t *testing.T) {
 	}
 }
 
-// Whenever the CCM tries to create the load balancer, the cloud is still deleting an earlier load
-// balancer with this name. The CCM stops after some attempts, and returns an error.
+// The CCM tries to create a load balancer, but the cloud always reports that it is still deleting
+// an earlier load balancer with the same name. After some attempts the CCM returns an error.
 func TestCreateStopsAfterSomeAttempts(t *testing.T) {
 	r := newRig(t, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 	_, _ = r.balancers().EnsureLoadBalancer(t.Context(), cluster, newService(), nil)

@@ -17,8 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// KEP-2395 requires these metrics, but upstream does not measure them. The metrics count the calls
-// to the cloud, measure their duration, and count the calls without an answer. The label
+// These metrics count the calls to the cloud, measure their duration, and count the calls without
+// an answer. KEP-2395 requires these metrics, but upstream does not provide them. The label
 // "operation" contains a method and a route, for example "GET /v1/instances/{id}".
 var (
 	requestsTotal = metrics.NewCounterVec(&metrics.CounterOpts{

@@ -138,7 +138,8 @@ func (m *mirror) List(ctx context.Context) (informer.Listed, error) {
 
 // OnSync records that the watch works. If callers could not use the mirror
 // before, OnSync also calls the callbacks in onFresh. After a call of relist,
-// OnSync does nothing until the mirror begins to list again.
+// OnSync does nothing until the mirror begins to list again. Until then, a late
+// message can come from the watch of the old cloud.
 func (m *mirror) OnSync(bool) {
 	m.mu.Lock()
 	if m.outdated {
@@ -278,8 +279,8 @@ func (s *mirroredKind[ID, T]) reset(all []T) {
 }
 
 // put stores the resource v. If the store already has a newer revision of this resource, put does
-// nothing. The watch begins at the revision of the first page of a list. An event of the watch can
-// therefore be older than the same resource on a later page of this list.
+// nothing. A list may have several pages, and the watch begins at the revision of the first page.
+// The watch can therefore report a change that a later page of the list already contains.
 func (s *mirroredKind[ID, T]) put(v T) {
 	id := s.id(v)
 	if have, ok := s.byID[id]; ok {

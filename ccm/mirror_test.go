@@ -65,9 +65,9 @@ func TestMirrorNeverReportsAbsence(t *testing.T) {
 	}
 }
 
-// While calls to the cloud fail, the CCM does not use the mirror. When a watch
-// of the cloud works, the CCM uses the mirror and makes no calls for a known
-// instance.
+// While calls to the cloud fail, the CCM does not use the mirror. As soon as the
+// watch works, the CCM uses the mirror. It then makes no calls for an instance
+// that the mirror contains.
 func TestMirrorIsUsedAfterOutage(t *testing.T) {
 	r := newRig(t)
 	i := r.createMachine(t, "node-1")

@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// The CCM also updates the targets of a load balancer after changes of nodes that upstream's
-// service controller ignores. Examples are a changed label that a node selector uses, and the taint
-// of the cluster autoscaler.
+// Upstream's service controller ignores some changes of a Node. Examples are a changed label that a
+// node selector uses, and the taint of the cluster autoscaler. The CCM updates the targets of a
+// load balancer after these changes, too.
 func TestTargetsFollowNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t)

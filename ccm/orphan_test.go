@@ -103,7 +103,7 @@ func TestNoOrphansWithoutTheAPIServer(t *testing.T) {
 }
 
 // A deleted Service can leave two things in the cloud: its own load balancer, and its ports in a
-// load balancer that it shared with other Services.
+// load balancer that it shared with other Services. The sweeper deletes both.
 func TestOrphansOfOneService(t *testing.T) {
 	r, kube, orphan := startWithOrphan(t, ccm.Config{DeleteOrphans: true, OrphanGrace: metav1.Duration{Duration: 1}})
 	second, err := r.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{

@@ -14,9 +14,10 @@ import (
 // If clients cannot reach a listener at the address and the port of the Service, the CCM emits an
 // event. The event contains the address and the port that clients must use. If clients cannot reach
 // the listener at any address, the event contains only the reason. The event is necessary, because
-// the status of a Service has no field for a port that differs from the port of the Service. The
-// data plane may report the addresses and ports of the listeners after the load balancer becomes
-// active, so the CCM waits for this report.
+// the status of a Service has no field for a port that differs from the port of the Service.
+//
+// A load balancer can become active before the data plane reports the addresses and ports of the
+// listeners. The CCM waits for this report.
 func TestServiceSaysWhereItIsReachable(t *testing.T) {
 	r, e := newRigAndEngine(t)
 	report := func(l cloudsim.ListenerStatus) {

@@ -18,7 +18,7 @@ import (
 // not use file notifications. When the kubelet updates a ConfigMap or a Secret,
 // it changes a symbolic link, so a notification for the file would not report
 // the update. A shorter period would not help users, because the kubelet itself
-// needs up to a minute for such an update.
+// needs up to a minute for an update.
 const reloadPeriod = 5 * time.Second
 
 // Settings contains the current configuration. Other code reads the configuration

@@ -163,9 +163,9 @@ func (r *repairer) enqueue(obj any, after time.Duration) {
 }
 
 // isManaged reports whether upstream's controller manages a load balancer for the Service. The
-// argument must come from the informer cache. In this cache, the transform classView has removed
-// the class of each Service that this provider serves. A Service that still has a class belongs to
-// another provider, so isManaged returns false for it.
+// argument must come from the informer cache. For each Service that this provider serves, the
+// function classView has removed the load balancer class in this cache. A Service that still has a
+// class belongs to another provider, so isManaged returns false for it.
 func isManaged(svc *v1.Service) bool {
 	return svc.Spec.Type == v1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil &&
 		svc.DeletionTimestamp == nil && servicehelpers.HasLBFinalizer(svc)
@@ -215,7 +215,8 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 // findDrift compares the load balancer of a Service with the load balancer that the Service
 // requests. It returns a description of the difference, or "" if there is no difference. It also
 // returns "" while the load balancer is not active, or if upstream's controller has not yet created
-// it. If no repair can create the requested load balancer, the error has the type permanentError.
+// it. If a repair cannot help until a person changes the Service or the cloud, findDrift returns a
+// permanentError.
 func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
 	backends, err := r.p.loadBalancers.backendsOf(ctx, svc, nodes)
 	if err != nil {

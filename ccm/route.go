@@ -39,10 +39,10 @@ type routes struct {
 	early map[string]string // Node name by destination, for routes that the CCM creates before the Node has the range
 }
 
-// addEarly records that the allocator of pod ranges creates a route before the Node has the range.
-// The argument destination is this range. ListRoutes omits the route until forgetNode removes the
-// record. If ListRoutes returned the route, the framework would delete the route, because no Node
-// has the pod range.
+// addEarly records a route that the allocator of pod ranges creates before the Node has its pod
+// range. The argument destination is this pod range. ListRoutes omits the route until forgetNode
+// removes the record. If ListRoutes returned the route, the framework would delete the route,
+// because no Node has the pod range.
 func (r *routes) addEarly(destination, node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

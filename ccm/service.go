@@ -67,8 +67,9 @@ func ownershipLabels(cluster string, svc *v1.Service) map[string]string {
 
 // checkOwner returns an error if lb belongs to another cluster or to another Service. It accepts a
 // shared load balancer of this cluster. If the caller found no load balancer, lb is empty, and
-// checkOwner returns nil. A wrong owner is possible if a person restores a cluster from a backup of
-// another cluster. Two clusters must not change the same load balancer.
+// checkOwner returns nil. If a person restores a cluster from a backup of another cluster, the
+// Services of both clusters can have the same UIDs, and so the same load balancer names. But two
+// clusters must not change the same load balancer.
 func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error {
 	if lb.ID == "" || isShared(lb) && lb.Labels[LabelCluster] == cluster {
 		return nil

@@ -168,7 +168,7 @@ func annotate(key, value string) func(*v1.Service) {
 
 // If a user sets a supported field or annotation of an existing Service, the
 // CCM changes the load balancer. When the user removes the field or annotation,
-// the load balancer gets the default again.
+// the load balancer gets the default value again.
 func TestServiceBecomesLoadBalancer(t *testing.T) {
 	five := int32(5)
 	for name, tc := range map[string]struct {
@@ -368,7 +368,8 @@ func TestFamiliesOfAService(t *testing.T) {
 	}
 }
 
-// The same Service always causes the same error, so that Kubernetes can combine the equal events.
+// EnsureLoadBalancer always returns the same error text for the same invalid Service. So
+// Kubernetes can combine the events that contain this error.
 func TestErrorsHaveFixedOrder(t *testing.T) {
 	r := newRig(t)
 	svc := newService(annotate("a", ""), annotate("b", ""), annotate("c", ""), annotate("d", ""), annotate("e", ""))

@@ -22,8 +22,8 @@ import (
 // labels. The keys of these two labels end with the UID of the Service. The label with
 // labelMemberPrefix contains the name of the Service. With this label the CCM finds the load
 // balancer of a Service even if the annotations of the Service change. The label with
-// labelPortsPrefix contains the listeners of the Service. With this label the CCM prevents port
-// conflicts between members.
+// labelPortsPrefix contains the protocols and ports of the Service's listeners. With this label the
+// CCM prevents port conflicts between members.
 const (
 	LabelShared       = "kubernetes.io/shared-load-balancer" // namespace/name
 	labelMemberPrefix = "service.kubernetes.io/"             // + UID: namespace/name
