@@ -285,8 +285,8 @@ func (b *balancer) forgetIfUnused(t *target) {
 	b.notifyReporter() // the target no longer drains
 }
 
-// stop closes every socket. Open connections may continue for the grace period. To wait for the end
-// of these connections, call b.waitGroup.Wait.
+// stop closes every socket. Open connections may continue for the grace period. After this period,
+// the balancer cuts the connections. To wait for their end, call b.waitGroup.Wait.
 func (b *balancer) stop(grace time.Duration) {
 	if b.stopReport != nil {
 		b.stopReport()

@@ -72,8 +72,8 @@ func claimRanges(log *slog.Logger, ranges []netip.Prefix) (release func(), err e
 	return release, nil
 }
 
-// isOurs reports whether the machine has a route like r with the protocol claimProtocol. The table,
-// type, interface and destination must be the same.
+// isOurs reports whether the machine has a route with the protocol claimProtocol, and with the
+// table, type, interface and destination of r.
 func isOurs(r *netlink.Route) bool {
 	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, r, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE|
 		netlink.RT_FILTER_OIF|netlink.RT_FILTER_DST|netlink.RT_FILTER_PROTOCOL)

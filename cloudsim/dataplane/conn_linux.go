@@ -105,11 +105,10 @@ func (c *conn) dial() {
 	}
 }
 
-// connect opens a socket and starts a connection to the target. If c already
-// has bytes for the target (a PROXY header or bytes of the client), connect
-// then checks once whether the target has answered. If the target has
-// answered, connect begins to forward and does not wait for epoll. A target on
-// this machine usually answers at once.
+// connect opens a socket and starts a connection to the target. A target on this machine usually
+// answers at once. So if c already has bytes for the target (a PROXY header or bytes of the
+// client), connect checks once whether the target has answered. If the target has answered, connect
+// handles the answer and does not wait for epoll.
 func (c *conn) connect() error {
 	at := addrPort(c.ip, c.port)
 	fd, err := c.b.cfg.socketTo(c.client, at)
@@ -222,9 +221,9 @@ func (c *conn) moveBytes() {
 		w := &c.halves[d]
 		unfinished, err := w.moveBytes(c.loop)
 		if err != nil {
-			// If the other half of the connection is done, the loop has sent all bytes from dst to
-			// src. But the peer of src may not have read all of these bytes yet. A reset could
-			// discard the remaining bytes. So if src still works, the loop sends no reset.
+			// An error usually requires a reset. But if the half from dst to src is done, the loop
+			// has sent all its bytes to src. The peer of src may not have read these bytes yet, and
+			// a reset could discard them. In this case, the loop sends no reset if src still works.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
@@ -241,8 +240,9 @@ func (c *conn) moveBytes() {
 
 // checkDeadline checks the deadline of a connection. After the deadline of a dial, the method dials
 // another target. After the idle timeout, the method resets the connection, unless bytes wait for a
-// slow reader. The client's endpoint checks the deadline for both endpoints. The method returns the
-// time of the next check. If no check is necessary, it returns the constant never.
+// slow reader. The method returns the time of the next check. If no check is necessary, it returns
+// the constant never. Only the client's endpoint makes these checks. For the target's endpoint, the
+// method always returns never.
 func (s *endpoint) checkDeadline(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {

@@ -35,10 +35,10 @@ func (c *Counters) remove(b *balancer) {
 	}
 }
 
-// LoadBalancerStats returns the statistics of a load balancer. The counters of a listener or target
-// begin at 0 when this data plane adds it. LoadBalancerStats returns false if the data plane does
-// not forward the traffic of the load balancer. The time of a call is proportional to the number of
-// targets.
+// LoadBalancerStats returns the statistics of a load balancer. When the data plane adds a listener
+// or target, the counters of this listener or target begin at 0. LoadBalancerStats returns false if
+// the data plane does not forward the traffic of the load balancer. The time of a call is
+// proportional to the number of targets.
 func (c *Counters) LoadBalancerStats(id cloudsim.LoadBalancerID) (cloudsim.LoadBalancerStats, bool) {
 	c.mu.Lock()
 	b := c.balancers[id]

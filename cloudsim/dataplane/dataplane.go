@@ -31,9 +31,8 @@ type Cloud interface {
 
 // Config configures Run. If a field has the zero value, Run uses the default value of the field.
 type Config struct {
-	// LowPortOffset is for ports below 1024. If this machine does not allow the process to open the
-	// port, the data plane opens the port plus LowPortOffset instead. The default is 10000, so port
-	// 80 becomes 10080.
+	// LowPortOffset is the number that the data plane adds to a port below 1024 if this machine
+	// denies the port. The default is 10000, so port 80 becomes 10080.
 	LowPortOffset int
 	// DrainTimeout is the time for which a connection may continue after the removal of its target
 	// or listener, or after the target's instance begins to shut down. A load balancer can set its
@@ -217,8 +216,8 @@ func (p *plane) putInstance(ctx context.Context, i cloudsim.Instance) {
 	p.applyMachine(ctx, i.ID, m)
 }
 
-// putZone applies the present state of a zone. While a zone is dark, no traffic reaches its
-// instances. If the zone becomes dark, putZone cuts the connections of these instances.
+// putZone applies the present state of a zone. During an outage of the zone, no traffic reaches its
+// instances. When the outage begins, putZone cuts the connections of these instances.
 func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 	if p.dark[z.Name] == z.Dark() {
 		return

@@ -86,10 +86,10 @@ func (p *udpServer) forward(datagram []byte, from netip.AddrPort) {
 	}
 }
 
-// sendToTarget sends a datagram to the flow's target. The result refused is true if the target has
-// refused an earlier datagram. In this case, or if the flow's socket is closed, sendToTarget ends
-// the flow, and the result sent is false. Otherwise sent is true, even if the system drops the
-// datagram.
+// sendToTarget sends a datagram to the flow's target. If the target has refused an earlier
+// datagram, sendToTarget ends the flow and returns false, true. If the flow's socket is closed, it
+// ends the flow and returns false, false. Otherwise it returns true, false, even if the system
+// drops the datagram.
 func (p *udpServer) sendToTarget(f *flow, datagram []byte) (sent, refused bool) {
 	n, err := f.server.Write(datagram)
 	switch {
@@ -107,8 +107,8 @@ func (p *udpServer) sendToTarget(f *flow, datagram []byte) (sent, refused bool) 
 	return false, refused
 }
 
-// openFlow begins a flow. It returns nil if the balancer refuses the flow, or if it cannot open a
-// socket to the target.
+// openFlow begins a flow. If the balancer refuses the flow, openFlow returns nil. It also returns
+// nil if it cannot open a socket to the target.
 func (p *udpServer) openFlow(from netip.AddrPort, tried []*target) *flow {
 	client := from.Addr().Unmap()
 	to, why := p.b.begin(p.socket.l, client, tried)

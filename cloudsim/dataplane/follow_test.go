@@ -232,7 +232,7 @@ func TestRestart(t *testing.T) {
 }
 
 // When the data plane stops, it accepts no new connections. Open connections may continue for
-// ShutdownGrace. This is also true for connections with a longer drain timeout.
+// ShutdownGrace. The data plane then resets them, even if their drain timeout is longer.
 func TestShutdownGrace(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, each(echo))

@@ -122,9 +122,8 @@ func (c *conn) introduce(from netip.AddrPort) error {
 }
 
 // dialTCP opens a connection to a target. It binds a source address only if the target should see
-// the client's address. Without a bound address, the system chooses the source port when it
-// connects the socket. The system then knows the target, so connections to different targets can
-// have the same source port.
+// the client's address. Without a bound address, the system knows the target when it chooses the
+// source port. So connections to different targets can have the same source port.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, chosen choice) (*net.TCPConn, error) {
 	address, d := addrPort(chosen.ip, chosen.port), dialer
 	if err := c.dials.check(address.Addr()); err != nil {
@@ -192,8 +191,8 @@ const idleChecks = 4
 // While moveBytes waits for src, it wakes up for each check of the idle timeout. While it waits for
 // a slow reader of dst, it makes no checks. But the call of moveBytes for the opposite direction
 // still makes checks. If this call finds no activity in both directions for the idle timeout, it
-// returns errIdle, and the data plane resets the connection. Only the version with epoll can detect
-// bytes that wait for a slow reader.
+// returns errIdle, and the data plane resets the connection. This happens even if bytes wait for a
+// slow reader. Only the version with epoll detects these bytes and keeps the connection open.
 func (c *conn) moveBytes(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newPooledReader(src, small)
 	if err != nil {

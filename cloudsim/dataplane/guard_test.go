@@ -46,7 +46,7 @@ func TestOutdatedLoadBalancerEventIsIgnored(t *testing.T) {
 	}
 }
 
-// A balancer ignores an event that only contains the balancer's own report.
+// If an event changes only the status that the balancer reported, the balancer ignores the event.
 func TestOwnReportsAreIgnored(t *testing.T) {
 	b := newBalancer(&plane{log: slog.New(slog.DiscardHandler)}, "lb-000001")
 	b.stopReport = func() {} // no goroutine reports, so the token stays in changed

@@ -71,7 +71,8 @@ func (p *prober) repeatCheck(ctx context.Context, share *probeShare, check cloud
 
 // probe runs the check once. It returns nil if the target is healthy, or if the check has the
 // protocol HealthNone. The error contains the request and the reason of the failure. The same
-// failure always has the same text, because the balancer reports each new text to the cloud.
+// failure always has the same text. Otherwise the balancer would report each repetition of a
+// failure to the cloud.
 func (p *prober) probe(ctx context.Context, check cloudsim.HealthCheck, ip string) error {
 	if check.Protocol == cloudsim.HealthNone {
 		return nil

@@ -66,7 +66,7 @@ func (l *listener) limit(cfg Config) int {
 }
 
 // socketKey identifies a socket. It contains an address and a port of the load balancer, or a
-// published port and its address.
+// published host and port.
 type socketKey struct {
 	protocol cloudsim.Protocol
 	ip       string

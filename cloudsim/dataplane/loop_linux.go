@@ -21,9 +21,9 @@ const (
 	// stays on the thread that accepted it. If there are many connections, forwarding is fastest
 	// when all processors share the connections.
 	imbalance = 32
-	// tick is the usual minimum time between two checks of all deadlines. If an idle timeout has
-	// changed or is shorter than tick, scheduleCheck requests an earlier check. So the loop may
-	// handle a deadline up to one tick late.
+	// tick is the usual minimum time between two checks of all deadlines. So the loop may handle a
+	// deadline up to one tick late. If an idle timeout has changed or is shorter than tick,
+	// scheduleCheck requests an earlier check.
 	tick  = 50 * time.Millisecond
 	never = time.Duration(math.MaxInt64)
 )
@@ -70,9 +70,9 @@ func (f *forwarder) checkDeadlines() {
 	}
 }
 
-// leastLoaded chooses the loop for a new connection that acceptLoop has accepted. If acceptLoop has
-// at least imbalance connections more than the least loaded loop, leastLoaded returns the latter.
-// Otherwise it returns acceptLoop.
+// leastLoaded chooses the loop for a new connection that acceptLoop has accepted. It compares the
+// numbers of connections of acceptLoop and the least loaded loop. If the difference is smaller than
+// the constant imbalance, it returns acceptLoop. Otherwise it returns the least loaded loop.
 func (f *forwarder) leastLoaded(acceptLoop *loop) *loop {
 	least := acceptLoop
 	for _, l := range f.loops {

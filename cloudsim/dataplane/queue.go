@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// slot is the state of one target at one listener. It contains the number of connections of the
-// listener to the target, and the place of the target in the queue. The balancer's mu protects a
-// slot.
+// slot is the state of one target at one listener. It contains the number of connections that the
+// listener has to the target, and the place of the target in the queue. The balancer's mu protects
+// a slot.
 type slot struct {
 	target *target
 	order  int     // order in which slots were made; decides between otherwise equal slots
@@ -80,8 +80,8 @@ func (q *queue) setQueued(s *slot, queued bool) {
 	}
 }
 
-// takeNext chooses the next slot, but not the slot of a target that the caller has tried. It
-// returns nil if the queue has no other slot.
+// takeNext chooses the first slot with a target that the caller has not tried. It returns nil if
+// the queue has no slot with an untried target.
 func (q *queue) takeNext(tried []*target) *slot {
 	var aside []*slot
 	for len(q.slots) > 0 && slices.Contains(tried, q.slots[0].target) {
@@ -122,9 +122,9 @@ type choice struct {
 	port int
 }
 
-// pickTarget chooses a target of l for a client, but not a target that the caller has tried. With
-// affinity it prefers the client's previous target. It returns false if no target is available.
-// Otherwise it counts the connection, and the caller must later call release.
+// pickTarget chooses a target for a client from the targets of l that the caller has not tried.
+// With affinity it prefers the client's previous target. It returns false if no target is
+// available. Otherwise it counts the connection, and the caller must later call release.
 func (b *balancer) pickTarget(l *listener, client netip.Addr, tried []*target) (c choice, ok bool) {
 	var s *slot
 	if t := b.kept.find(client, l.pool); t != nil && !slices.Contains(tried, t) {
@@ -150,11 +150,10 @@ func (b *balancer) release(l *listener, s *slot) {
 	b.forgetIfUnused(s.target)
 }
 
-// updateSlots makes a slot for t in every listener that uses the pool of t. If
-// t takes connections, updateSlots adds the slots to the queues. Otherwise it
-// removes the slots from the queues. If a listener now uses another pool,
-// updateSlots removes the slot of t from the listener's queue. It takes
-// O(listeners · log targets).
+// updateSlots makes a slot for t in every listener that uses the pool of t. If t takes connections,
+// updateSlots adds the slots to the queues. Otherwise it removes the slots from the queues. If a
+// listener has a slot for t, but no longer uses the pool of t, updateSlots removes the slot from
+// the listener's queue. It takes O(listeners · log targets).
 func (b *balancer) updateSlots(t *target) {
 	for _, l := range b.listeners {
 		s, member := l.slots[t], l.pool == t.key.Listener

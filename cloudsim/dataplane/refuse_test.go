@@ -18,7 +18,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// hostIPs returns a loopback address. If another interface of this machine has an IPv4 address,
+// hostIPs returns 127.0.0.1. If this machine has an IPv4 address that is not a loopback address,
 // hostIPs also returns this address.
 func hostIPs(t *testing.T) []string {
 	t.Helper()
@@ -93,9 +93,9 @@ func TestTargetsAreNotTheHost(t *testing.T) {
 }
 
 // A caller with the role writer in one project cannot use a network to reach the cloud's own
-// machine, the host's network or link-local addresses. The caller cannot create a route that
-// receives the traffic of other projects. A quota limits the number of private addresses in the
-// networks of the project.
+// machine, the network of this machine or link-local addresses. The caller cannot create a route
+// that receives the traffic of other projects. A quota limits the number of private addresses in
+// the networks of the project.
 func TestWriterCannotLeaveItsNetworks(t *testing.T) {
 	t.Parallel()
 	own := netip.MustParsePrefix(fmt.Sprintf("127.64.%d.0/24", 200))

@@ -94,10 +94,10 @@ func (b *balancer) dialFailed(t *target) {
 }
 
 // retry releases the target of c, and chooses another target that the caller has not tried. If the
-// dial of the target of c failed, err is its error, and retry counts a failed dial. If another
-// event prevented the session, e.g. a change of the rules, err is nil. retry returns false if no
-// other target is available, or if the caller has tried dialAttempts targets. It also returns false
-// if the balancer has stopped, or if the source ranges no longer allow the client.
+// connection to the target of c failed, err contains the error, and retry counts a failed dial. If
+// another event prevented the session, e.g. a change of the rules, err is nil. retry returns false
+// if no other target is available, or if the caller has tried dialAttempts targets. It also returns
+// false if the balancer has stopped, or if the source ranges no longer allow the client.
 func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*target, err error) (choice, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

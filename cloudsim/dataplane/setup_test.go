@@ -123,7 +123,7 @@ type server struct {
 	open map[net.Conn]bool
 }
 
-// serve listens on ip:port until the test calls close or ends. Port 0 means any
+// serve listens on ip:port until the test ends or calls the server's method close. Port 0 means any
 // free port.
 func serve(t testing.TB, ip string, port int, handle func(*net.TCPConn)) *server {
 	t.Helper()

@@ -10,7 +10,7 @@ import (
 // means an address of this machine, in these cases:
 //   - ShowClients is false.
 //   - The client has an IPv6 address or a loopback address, or is in HideClients.
-//   - The target has an IPv6 address. The socket for this target cannot have an IPv4 address.
+//   - The target has an IPv6 address. A connection to it cannot have an IPv4 source address.
 //
 // In all other cases, source returns the client's address.
 func (c Config) source(client, target netip.Addr) netip.AddrPort {

@@ -167,9 +167,9 @@ func awaitUnchanged(ctx context.Context, copies []fileCopy) ([]fileStamp, error)
 	}
 }
 
-// copy writes the copy to a file with a temporary name, and syncs this file. It returns true if the
-// file is a clone. A clone contains the data of the source at one instant, even if a program writes
-// to the source.
+// copy writes the data of the source to a file with a temporary name, and syncs this file. It
+// returns true if the file is a clone. A clone contains the data of the source at one instant, even
+// if a program writes to the source.
 func (c fileCopy) copy(ctx context.Context) (atOnce bool, err error) {
 	src, err := os.OpenFile(c.from, os.O_RDONLY|noFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {

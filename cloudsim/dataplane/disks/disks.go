@@ -237,7 +237,8 @@ func (k *manager) reportDisk(ctx context.Context, id cloudsim.DiskID, s cloudsim
 	return nil
 }
 
-// fill starts the copy of the source's data into the file of d. The job ends with a report.
+// fill starts a job that copies the data of the source to the file of d. The job reports the result
+// of the copy to the cloud.
 func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 	c := fileCopy{from: Path(k.dir, d.SourceDisk), to: Path(k.dir, d.ID), bytes: int64(d.SizeGiB) << 30, mode: made}
 	if d.SourceSnapshot != "" {
@@ -246,9 +247,9 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 	lastStatus := d.Status
 	k.start(ctx, string(d.ID), func(ctx context.Context) error {
 		status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
-		// The job calls notCreated before the copy. After a failed copy, put may create the file of
-		// the source, and notCreated would then return false. So the job would wrongly report lost
-		// data.
+		// The job calls notCreated before the copy. After a failed copy, the method put may create
+		// the file of the source. Then notCreated would return false, and the job would wrongly
+		// report lost data.
 		notCreated := k.notCreated(d.SourceDisk)
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, []fileCopy{c}) })
 		if err != nil {

@@ -96,8 +96,8 @@ func TestStatesHaveData(t *testing.T) {
 	}
 }
 
-// A saved state contains the data of each disk with a file, even if the data plane has not reported
-// the disk yet. A load with the option recordsOnly does not change the data of any disk.
+// A saved state contains the data of each disk that has a file, even if the data plane has not
+// reported the disk yet. A load with the option recordsOnly does not change the data of any disk.
 func TestStatesHaveDataThatIsNotReported(t *testing.T) {
 	dir := t.TempDir()
 	c := cloudtest.Start(t, cloudtest.WithConfig(func(c *engine.Config) { c.DiskData, c.DiskFiles = true, disks.NewFiles(dir) }))
@@ -170,8 +170,9 @@ func TestCloudRetriesMoveOfLoadedData(t *testing.T) {
 	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "then"})
 	ok(t, err)
 	write(t, disks.Path(dir, a.ID), 0, "late")
-	// The cloud cannot move the disk data to the final paths, because there is a directory at the
-	// path of a disk's file. os.Remove cannot delete a directory that is not empty.
+	// Before the move, the cloud deletes the files of disks that are not in the state. This
+	// directory has the name of a disk's file. The cloud cannot delete the directory, because it is
+	// not empty. So the cloud does not move the data.
 	inTheWay := filepath.Join(dir, "disk-0000ff.img")
 	ok(t, os.MkdirAll(filepath.Join(inTheWay, "full"), 0o700))
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {

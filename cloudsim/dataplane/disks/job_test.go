@@ -103,8 +103,8 @@ func TestReportResult(t *testing.T) {
 	}
 }
 
-// While put tries again to create the file of a disk, notCreated returns true for the disk. So a
-// copy job that finds no file during this time does not report lost data.
+// While the method put tries again to create the file of a disk, notCreated returns true for the
+// disk. So a copy job that finds no file during this time does not report lost data.
 func TestNotCreatedDuringARetry(t *testing.T) {
 	k := newTestManager(t, nil)
 	if err := os.Remove(k.dir); err != nil {

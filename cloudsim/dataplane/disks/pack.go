@@ -30,7 +30,7 @@ var (
 	errTooBig = cloudsim.Errorf(cloudsim.Conflict, "the disks and snapshots hold more than %d GiB of data, the limit of a state: set recordsOnly to save the state without this data", cloudsim.MaxStateData>>30)
 )
 
-// pack writes the data in the first size bytes of a file to w. It returns the number of bytes
+// pack writes the data of a file to w, up to the offset size. It returns the number of bytes
 // written.
 func pack(ctx context.Context, w *statefile.Writer, id, path string, size int64) (n int64, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
@@ -63,9 +63,9 @@ func pack(ctx context.Context, w *statefile.Writer, id, path string, size int64)
 	return n, nil
 }
 
-// unpack reads the last section of a saved state and writes its files to dir, with the file modes
-// of disks and snapshots. It returns the ids of the disks and snapshots. It returns an error if the
-// section is damaged.
+// unpack reads the last section of a saved state, which contains the data of disks and snapshots.
+// It writes this data to files in dir, with the file modes of disks and snapshots. It returns the
+// ids of the disks and snapshots. It returns an error if the section is damaged.
 func unpack(ctx context.Context, r *statefile.Reader, dir string) (ids []string, err error) {
 	var file *os.File
 	var size, at uint64 // size of the present file; end of its last part

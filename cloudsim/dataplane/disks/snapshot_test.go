@@ -247,9 +247,9 @@ func TestGroupIsOneInstant(t *testing.T) {
 		eventually.True(t, "disk file exists", func() bool { return status(t, c, d.ID).SizeGiB == 1 })
 		write(t, disks.Path(dir, d.ID), 4096, string(bulk))
 	}
-	// If the file system cannot clone files, the data plane copies a disk only in a pause between
-	// writes. A slow machine needs a longer pause for a copy. So the pauses between writes grow
-	// until the snapshot group is ready.
+	// The data plane copies the disks of a group only in a pause between writes. A slow machine
+	// needs a longer pause for the copies. So the test makes the pauses longer until the snapshot
+	// group is ready.
 	var pause atomic.Int64
 	defer counter(t, func() time.Duration { return time.Duration(pause.Load()) }, disks.Path(dir, a.ID), disks.Path(dir, b.ID))()
 	for n := range 8 {
