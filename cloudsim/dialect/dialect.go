@@ -60,7 +60,8 @@ type Dialect struct {
 	// nil if the dialect does not translate the registry.
 	RegistryHost func(project cloudsim.ProjectID, region string) string
 	// DiskLink returns the path of a disk's device on an instance, e.g.
-	// /dev/disk/by-id/scsi-0HC_Volume_42 for the dialect hcloud. DiskLink may be nil.
+	// /dev/disk/by-id/scsi-0HC_Volume_42 for the dialect hcloud. It is nil if programs for the
+	// other cloud expect no path of their own.
 	DiskLink func(cloudsim.DiskID) string
 	// TokenVariable is the name of the environment variable for the token. It is "" if programs for
 	// the other cloud need a credentials file instead of a token.

@@ -165,8 +165,8 @@ func TestDroppedReply(t *testing.T) {
 	}
 }
 
-// TestIDs proves that ID is the inverse of Number. It also proves that Name returns a valid name,
-// and different names for different arguments.
+// TestIDs proves that the function ID is the inverse of the function Number. It also proves that
+// the function Name returns valid names, and different names for different arguments.
 func TestIDs(t *testing.T) {
 	for id, n := range map[string]int64{"i-000001": 1, "i-00002a": 42, "i-1000000": 1 << 24} {
 		if got := dialect.Number(id); got != n || dialect.ID[string]("i", n) != id {
@@ -191,7 +191,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestLabels proves that callers can neither read nor set the labels of dialects.
+// TestLabels proves that callers can neither read nor set the labels in which dialects store their
+// own values.
 func TestLabels(t *testing.T) {
 	hidden := dialect.LabelPrefix + "type"
 	if got := dialect.Visible(map[string]string{"a": "b", hidden: "c"}); len(got) != 1 || got["a"] != "b" {
@@ -365,8 +366,8 @@ func TestServeFinishesRequests(t *testing.T) {
 	}
 }
 
-// TestServeEndsWaitingRequests proves that Serve does not wait long after its context has ended: it
-// cancels requests that still wait for the cloud.
+// TestServeEndsWaitingRequests proves that Serve cancels requests that wait for the cloud too long
+// after Serve's context has ended.
 func TestServeEndsWaitingRequests(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -12,8 +12,8 @@ type Failure struct {
 	Code   string
 }
 
-// CodedError is an error with an error code of the other cloud, such as AWS. A dialect uses it for
-// codes that match no error kind of this cloud.
+// CodedError is an error with an error code of another cloud, e.g. AWS. A dialect uses CodedError
+// if the code matches no error kind of this cloud.
 type CodedError struct {
 	Failure
 	Msg string

@@ -37,8 +37,8 @@ const NameLabel = LabelPrefix + "name"
 
 // Name returns the name of a resource in this cloud. The resource's name in the other cloud is
 // foreignName. If this cloud allows foreignName, Name returns foreignName itself. Otherwise Name
-// returns a hash of foreignName. The result depends only on foreignName. Therefore a dialect can
-// find the resource with a list call that filters by the result.
+// returns a hash of foreignName. Name always returns the same result for the same foreignName.
+// Therefore a dialect can find the resource with a list call that filters by this name.
 func Name(foreignName string) string {
 	if nameRE.MatchString(foreignName) {
 		return foreignName

@@ -13,7 +13,8 @@ import (
 const Attempts = 10
 
 // Retry calls fn until fn returns nil or an error other than Stale. It calls fn at most Attempts
-// times. It returns the last result of fn. Each call of fn must read the resource that fn changes.
+// times. It returns the last result of fn. Each call of fn must read the resource again before it
+// changes the resource. Otherwise fn would use the old revision, and return Stale again.
 func Retry(fn func() error) (err error) {
 	for range Attempts {
 		if err = fn(); !errors.Is(err, cloudsim.Stale) {
@@ -26,8 +27,8 @@ func Retry(fn func() error) (err error) {
 // ChangeLoadBalancer changes a load balancer with the function fn. If fn changes no value,
 // ChangeLoadBalancer does not call the cloud. If fn returns an error, ChangeLoadBalancer returns
 // this error at once. If another caller changes the load balancer at the same time,
-// ChangeLoadBalancer reads the load balancer again and calls fn again. If this happens in all
-// Attempts attempts, ChangeLoadBalancer returns Stale.
+// ChangeLoadBalancer reads the load balancer again and calls fn again. If this happens in each of
+// its attempts, ChangeLoadBalancer returns Stale. The maximum number of attempts is Attempts.
 func ChangeLoadBalancer(r *Request, l cloudsim.LoadBalancer, fn func(*cloudsim.LoadBalancer) error) (out cloudsim.LoadBalancer, err error) {
 	for range Attempts {
 		changed := l

@@ -50,8 +50,9 @@ type resourceSet struct {
 	names map[string]bool
 }
 
-// admit reports whether the metric of unsupported calls may contain the given resource. The metric
-// may contain the first maxResources resources.
+// admit reports whether the metric of unsupported calls contains the name of the given resource.
+// The metric contains the names of the first maxResources resources. It counts the calls for all
+// other resources as "other".
 func (m metrics) admit(resource string) bool {
 	m.seen.mu.Lock()
 	defer m.seen.mu.Unlock()

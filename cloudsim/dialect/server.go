@@ -29,9 +29,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// CallHeader is a header of the calls that a dialect makes to this cloud. Its value is the name of
-// the translated call of the other cloud's API, e.g. "hcloud.servers.list". Fault rules can match
-// this name.
+// CallHeader is a header of the calls that a dialect makes to this cloud. Its value names
+// the call of the other cloud's API that the dialect translates, e.g. "hcloud.servers.list". Fault
+// rules can match this name.
 const CallHeader = "Dialect-Call"
 
 // maxBody is the largest request body in bytes.
@@ -365,7 +365,8 @@ func (r *reply) WriteJSON(status int, body any) {
 	_ = json.NewEncoder(r.ResponseWriter).Encode(body) // an error means that the client has disconnected
 }
 
-// transport is the transport to the cloud for the calls of one request.
+// transport sends the calls to the cloud that the server makes for one request. It adds the id of
+// the request and the header CallHeader to each call.
 type transport struct {
 	next          http.RoundTripper
 	id, call      string

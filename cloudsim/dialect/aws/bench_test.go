@@ -23,8 +23,8 @@ import (
 // an answer of the dialect takes more than twice as long as the direct calls.
 //
 // An answer about one instance contains its volumes, so a direct caller needs two calls. The
-// dialect also reads volumes for the list of 1,000 instances, but the direct call for this list
-// reads none. So for this list, the limit is three times the time of the direct call.
+// benchmark also lists 1,000 instances. The dialect reads the volumes of these instances, but the
+// direct call does not. So for this list, the limit is three times the time of the direct call.
 func BenchmarkDialect(b *testing.B) {
 	ctx := context.Background()
 	api := dialecttest.NewInProcess()

@@ -169,8 +169,9 @@ func TestCommandLinePages(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		must("elb", "create-load-balancer", "--load-balancer-name", name, "--subnets", "subnet-00000000000000001", "--listeners", "Protocol=TCP,LoadBalancerPort=80,InstancePort=30080")
 	}
-	// The call DescribeLoadBalancers has its own parameter PageSize. So the AWS CLI uses the option
-	// --page-size as this parameter, and prints only one page.
+	// For most calls with the option --page-size, the AWS CLI reads all pages. But the call
+	// DescribeLoadBalancers itself has a parameter PageSize. For this call, the AWS CLI sends the
+	// option as this parameter, and prints only one page.
 	page := []string{"elb", "describe-load-balancers", "--page-size", "1", "--query", "[LoadBalancerDescriptions[0].LoadBalancerName,NextMarker]", "--output", "text"}
 	first := strings.Fields(must(page...))
 	if len(first) != 2 || first[0] != "a" {

@@ -96,9 +96,9 @@ func TestTagsOfOtherRegion(t *testing.T) {
 	}
 }
 
-// TestFailedLaunchWithoutClientToken proves that a launch that fails with an error of the server
-// keeps its instances only if the request has a ClientToken. Without a ClientToken, a repeated
-// request could not find the instances.
+// TestFailedLaunchWithoutClientToken lets a launch fail with an error of the server after it has
+// created an instance. If the request has a ClientToken, the instance must stay. Otherwise the
+// dialect must terminate it, because a repeated request could not find the instance.
 func TestFailedLaunchWithoutClientToken(t *testing.T) {
 	for token, want := range map[string]cloudsim.InstanceState{"": cloudsim.InstanceTerminating, "&ClientToken=x": cloudsim.InstanceRunning} {
 		w := start(t)

@@ -114,9 +114,9 @@ type createRepositoryInput struct {
 }
 
 // createRepository creates a repository, and stores the id of the request in a label of the
-// repository. So a second request for the same repository has another label. The cloud refuses the
-// second request, as ECR does. If the labels were the same, the cloud would return the existing
-// repository.
+// repository. So no two requests have the same labels. If the repository already exists, the cloud
+// refuses the request, as ECR does. If the request had the same labels as the existing repository,
+// the cloud would return this repository.
 func createRepository(r *dialect.Request, me cloudsim.Identity, input createRepositoryInput) (any, error) {
 	if err := checkRegistry(me, input.RegistryID); err != nil {
 		return nil, err

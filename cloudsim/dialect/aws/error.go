@@ -63,14 +63,14 @@ func firstField(e *cloudsim.Error) string {
 	return e.Fields[0].Field
 }
 
-// ec2Error is the body of an answer with which EC2 reports an error.
+// ec2Error is the body of EC2's answer to a request that fails.
 type ec2Error struct {
 	Code    string `xml:"Errors>Error>Code"`
 	Message string `xml:"Errors>Error>Message"`
 	ID      string `xml:"RequestID"`
 }
 
-// queryError is the body of an answer with which STS or Elastic Load Balancing reports an error.
+// queryError is the body of the answer of STS or Elastic Load Balancing to a request that fails.
 type queryError struct {
 	Type    string `xml:"Error>Type"`
 	Code    string `xml:"Error>Code"`

@@ -206,14 +206,14 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 // computeListeners uses the records in the cloud. Otherwise changeRouting first changes a copy of
 // these records, and computeListeners uses the changed copy.
 //
-// To change a record, a caller first calls applyRecords with the change, then stores the record,
-// and then calls applyRecords without the change. If the first call fails, the caller does not
-// store the record. Some load balancers may already have the change. If the client repeats its
-// request, the caller makes the whole change again.
+// To change a record, a caller first calls applyRecords with the change. If this call fails, the
+// caller does not store the record. Some load balancers may already have the change. If the client
+// repeats its request, the caller makes the whole change again.
 //
-// The second call is necessary for two reasons. Another caller may have stored a record since the
-// first call. If the caller could not store its own record, the second call undoes the change in
-// the load balancers.
+// If the first call succeeds, the caller tries to store the record, and then calls applyRecords
+// without the change. If the caller has stored the record, the second call also applies the records
+// that other callers have stored since the first call. Otherwise the second call undoes the change
+// in the load balancers.
 func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)

@@ -55,8 +55,8 @@ type stateChangesAnswer struct {
 }
 
 // apply changes the states of the instances in the parameter InstanceId. It checks all instances
-// before it changes the first one. So a request with a wrong id, or for an instance in a wrong
-// state, changes nothing.
+// before it changes the first one. So if one id is wrong, or one instance is in a wrong state, the
+// request changes nothing.
 func (t transition) apply(q *query) (*stateChangesAnswer, error) {
 	ids := q.textList("InstanceId")
 	q.checkPresent(len(ids) > 0, "InstanceId")
@@ -165,9 +165,9 @@ func summaryOf(i cloudsim.Instance, checkPassed bool) statusSummary {
 	return statusSummary{Status: status, Details: items[statusDetail]{Items: []statusDetail{{Name: "reachability", Status: detail}}}}
 }
 
-// describeStatus lists the results of two status checks for each running instance, or for each
-// instance if IncludeAllInstances is true. The instance check fails if the instance has lost its
-// power. The system check never fails.
+// describeStatus lists instances with the results of two status checks. If IncludeAllInstances is
+// true, it lists all instances. Otherwise it lists only running instances. The instance check fails
+// if the instance has lost its power. The system check never fails.
 func describeStatus(q *query) (any, error) {
 	all := q.flag("IncludeAllInstances")
 	found, next, err := listMatching(q, instancesWithTerminated(), inRegionOf(q))

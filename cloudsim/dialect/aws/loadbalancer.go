@@ -13,8 +13,8 @@ import (
 )
 
 // A classic load balancer of AWS is a load balancer of this cloud that has the label labelGroups
-// and is not a network load balancer; see isNLB. The dialect does not show load balancers that were
-// created without the dialect, because they have no security groups.
+// and is not a network load balancer; see isNLB. A load balancer that was created without the
+// dialect does not have the label labelGroups, so the dialect does not show it.
 
 // AWS's classic load balancers have properties that the load balancers of cloudsim do not have.
 // These labels store these properties.
@@ -99,7 +99,7 @@ func setList(l *cloudsim.LoadBalancer, label string, names []string) {
 
 // isClassic returns a function that reports whether a load balancer is a classic load balancer in
 // the given region. The function returns false for a load balancer that the cloud is deleting,
-// because AWS does not show it.
+// because AWS no longer shows a load balancer after the call DeleteLoadBalancer.
 func isClassic(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return l.Labels[labelGroups] != "" && !isNLB(l) && l.Region == region && l.State != cloudsim.LoadBalancerDeleting
@@ -458,9 +458,10 @@ func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 }
 
 // applyGroup applies the rules of the security group g to all load balancers that have this group.
-// It also updates the VPC's network load balancers without security groups; see permitTargets. If
-// unstored is nil, applyGroup uses the stored rules of the group. Otherwise it uses the rules in
-// unstored, which the cloud has not stored yet.
+// It also updates the network load balancers without security groups in the VPC of g, because the
+// rules of g can apply to their targets; see permitTargets. If unstored is nil, applyGroup uses the
+// stored rules of the group. Otherwise it uses the rules in unstored, which the cloud has not
+// stored yet.
 func applyGroup(q *query, g group, unstored *group) error {
 	hasGroup, inherits := usesGroup(g), hasNoGroups(g.Network)
 	users, err := listLoadBalancers(q, func(l cloudsim.LoadBalancer) bool { return hasGroup(l) || inherits(l) })

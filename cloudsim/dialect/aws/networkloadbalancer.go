@@ -67,8 +67,8 @@ type availabilityZone struct {
 
 // networkDNSName returns the host name of a network load balancer, e.g.
 // shop-1.elb.127-65-0-1.amazonaws.com. The part 127-65-0-1 is the address of the load balancer. In
-// AWS, this part is the region. As in AWS, the host name of a classic load balancer has a different
-// form.
+// AWS, this part is the region. In the host name of a classic load balancer, this part comes before
+// the part elb, as in AWS.
 func networkDNSName(l cloudsim.LoadBalancer) string {
 	return hostLabel(l) + ".elb." + addressLabel(l) + ".amazonaws.com"
 }
@@ -80,7 +80,7 @@ func isNLB(l cloudsim.LoadBalancer) bool {
 
 // isNetwork returns a function that reports whether a load balancer is a network load balancer in
 // the given region. The function returns false for a load balancer that the cloud is deleting,
-// because AWS does not show it.
+// because AWS no longer shows a load balancer after the call DeleteLoadBalancer.
 func isNetwork(region string) func(cloudsim.LoadBalancer) bool {
 	return func(l cloudsim.LoadBalancer) bool {
 		return isNLB(l) && l.Region == region && l.State != cloudsim.LoadBalancerDeleting

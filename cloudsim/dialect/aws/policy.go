@@ -152,8 +152,8 @@ func describePolicies(q *query) (any, error) {
 	return &queryAnswer{Result: out}, names.checkFound("PolicyNotFound", "policy")
 }
 
-// setBackendPolicies replaces the policies of an instance port. The policies must exist. The port
-// needs no listener.
+// setBackendPolicies replaces the policies of an instance port. It returns an error if a policy
+// does not exist. It accepts an instance port that no listener uses.
 func setBackendPolicies(q *query) (any, error) {
 	wanted, port := q.requiredText("LoadBalancerName"), q.requiredInteger("InstancePort", 1, 65535)
 	names := slices.Compact(slices.Sorted(slices.Values(q.textList("PolicyNames.member"))))

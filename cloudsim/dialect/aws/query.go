@@ -202,8 +202,8 @@ func (q *query) decodeFilters() (all []filter) {
 	return all
 }
 
-// pattern is a filter value in decoded form. It is not a regular expression, because the dialect
-// decodes filters before the cloud checks the signature. An unauthenticated client could send
+// pattern is a filter value in decoded form. The dialect decodes filters before the cloud checks
+// the signature. So a pattern is not a regular expression: an unauthenticated client could send
 // expressions that take a long time to compile.
 type pattern []rune
 

@@ -46,8 +46,8 @@ func (q *query) decodeRouteRequest(needsTarget bool) routeRequest {
 }
 
 // findRoute returns the network of the route table, and the route to the destination of the
-// request. If the route does not exist, found is nil. The result found can also be a route that
-// the cloud is deleting.
+// request. If the route does not exist, the result found is nil. If the cloud is still deleting
+// the route, findRoute returns it.
 func (r routeRequest) findRoute(q *query) (n cloudsim.Network, found *cloudsim.Route, err error) {
 	tables, err := readByIDs(q, routeTables, []string{r.table}, nil)
 	if err != nil {

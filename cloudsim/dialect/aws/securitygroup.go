@@ -128,9 +128,8 @@ func getGroup(c *client.Client, ctx context.Context, id cloudsim.RecordID) (grou
 	return g, err
 }
 
-// listGroups returns all security groups with ids after o.After, sorted by the numbers in their
-// ids. The default groups come last, because the numbers in their ids are the largest numbers. The
-// result contains all these groups in one page.
+// listGroups returns all security groups with ids after o.After in one page, sorted by the numbers
+// in their ids. The default groups come last, because their ids contain the largest numbers.
 func listGroups(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (out cloudsim.List[group], err error) { //nolint:revive // the order of a method expression
 	after := dialect.Number(o.After)
 	records, _, err := cloudsim.All(ctx, c.ListRecords, cloudsim.ListOptions{Kind: groupRecords})
@@ -188,7 +187,8 @@ type describeGroupsAnswer struct {
 	Next   string               `xml:"nextToken,omitempty"`
 }
 
-// describeGroups lists security groups. In the answer, each group permits all outgoing connections.
+// describeGroups lists security groups. In the answer, each group permits all outgoing connections,
+// because the dialect does not support rules for outgoing connections.
 func describeGroups(q *query) (any, error) {
 	found, next, err := listMatching(q, groups, nil)
 	if err != nil {

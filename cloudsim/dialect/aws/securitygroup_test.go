@@ -102,8 +102,8 @@ func TestLimitCodes(t *testing.T) {
 
 // TestForeignLoadBalancer proves that a change of a security group does not change a load balancer
 // of Hetzner's dialect in the same network. The test gives this load balancer the label in which
-// both dialects store the network of a load balancer. The test also proves that a classic load
-// balancer with this label is still a classic load balancer.
+// both dialects store the network of a load balancer. The test also adds this label to a classic
+// load balancer, and proves that DescribeLoadBalancers still lists this load balancer.
 func TestForeignLoadBalancer(t *testing.T) {
 	w := start(t)
 	foreign, err := w.cloud.CreateLoadBalancer(t.Context(), cloudsim.CreateLoadBalancer{

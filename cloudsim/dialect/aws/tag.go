@@ -155,7 +155,7 @@ func tagOne[T any, I ~string](q *query, k kind[T, I], id string, isVisible func(
 	return update(all[0], labels)
 }
 
-// maxTagged is the largest number of resources in one call of Elastic Load Balancing that reads or
+// maxTagged is the maximum number of resources in an Elastic Load Balancing call that reads or
 // changes tags. AWS has the same limit.
 const maxTagged = 20
 

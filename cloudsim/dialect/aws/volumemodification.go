@@ -16,8 +16,8 @@ import (
 
 const labelModification = dialect.LabelPrefix + "modification"
 
-// modification is the last modification of a volume, which the dialect stores in a label as JSON.
-// The JSON names are short, because the cloud limits the length of a label's value.
+// modification is the last modification of a volume. The dialect stores it in a label as JSON. The
+// JSON names are short, because the cloud limits the length of a label's value.
 type modification struct {
 	Start  time.Time `json:"s"`
 	Before settings  `json:"b"`

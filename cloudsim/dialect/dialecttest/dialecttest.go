@@ -22,7 +22,7 @@ import (
 type InProcess struct{ api chan http.Handler }
 
 // NewInProcess returns a transport that has no cloud yet. To connect the transport to a cloud,
-// start the cloud with the option from Part.
+// start the cloud with the option that the method Part returns.
 func NewInProcess() InProcess { return InProcess{make(chan http.Handler, 1)} }
 
 // Part returns the option that connects the transport to a cloud when the cloud starts.

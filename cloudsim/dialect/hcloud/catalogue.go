@@ -185,8 +185,8 @@ func findLoadBalancerType(o idOrName) (loadBalancerType, bool) {
 
 // authenticate returns an error if the cloud does not accept the caller's token. The cloud checks
 // the token in each request that the dialect sends. Some calls read the body or send an answer
-// before their first request to the cloud. These calls must first check the token with
-// authenticate.
+// before their first request to the cloud. These calls must use authenticate first. Otherwise the
+// dialect could accept a request with an invalid token.
 func authenticate(r *dialect.Request) error {
 	_, err := r.Cloud.WhoAmI(r.Context())
 	return err

@@ -78,7 +78,8 @@ const (
 	headerReset     = "RateLimit-Reset"
 )
 
-// noCallsRemain changes the headers of an answer to report that the caller has no remaining calls.
+// noCallsRemain changes the headers of an answer, so that the caller seems to have no remaining
+// calls.
 // The parameter retryAfter is in seconds. The change is necessary if a fault, and not the caller's
 // rate limit, refused the call. In this case, the headers from the cloud contain the real rate
 // limit of the caller, or no rate limit.

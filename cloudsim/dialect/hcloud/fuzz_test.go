@@ -87,8 +87,8 @@ func FuzzSelector(f *testing.F) {
 	})
 }
 
-// FuzzReference proves that the decoder of references does not panic. It also proves that a decoded
-// reference never contains both an id and a name.
+// FuzzReference proves that the decoder of the type idOrName does not panic. It also proves that a
+// decoded value never contains both an id and a name.
 func FuzzReference(f *testing.F) {
 	for _, s := range []string{"1", `"1"`, `"lb11"`, "null", "{}", "1e400", `"99999999999999999999"`} {
 		f.Add([]byte(s))

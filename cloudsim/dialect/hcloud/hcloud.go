@@ -117,11 +117,11 @@ const (
 const maxName = 128
 
 // newName returns the name and the labels that a new resource gets in this cloud. If a resource
-// with the same name and the same properties exists, this cloud answers a create request with the
-// existing resource. Hetzner's API answers with an error. Therefore newName adds the label
-// labelRequest with the id of the request. Because of this label, the requested resource differs
-// from the existing resource, so this cloud answers with an error, too. A client gets the existing
-// resource only if it repeats the request with the same X-Request-Id.
+// with the same name exists, Hetzner's API answers a create request with an error. But if the
+// existing resource also has the same properties, this cloud answers with the existing resource.
+// So newName adds the label labelRequest with the id of the request. Then the labels differ, and
+// this cloud answers with an error too. A client gets the existing resource only if it repeats the
+// request with the same X-Request-Id.
 func newName(r *dialect.Request, name string, labels *map[string]string) (string, map[string]string, error) {
 	var given map[string]string
 	if labels != nil {
@@ -157,7 +157,8 @@ func setName(labels map[string]string, name string) (string, error) {
 const labelRequest = dialect.LabelPrefix + "request"
 
 // newLabels returns the labels of a resource after an update. If the request contains no labels,
-// the result is a copy of the existing labels. The result is not nil.
+// the result is a copy of the existing labels. Otherwise the result contains the requested labels,
+// and the labels that the dialect itself has added to the resource. The result is never nil.
 func newLabels(given *map[string]string, existing map[string]string) (map[string]string, error) {
 	if given == nil {
 		return dialect.CloneLabels(existing), nil

@@ -65,8 +65,8 @@ func (q query) isSelected(m cloudsim.Meta) bool {
 	return (q.name == "" || dialect.OtherName(m) == q.name) && (q.keep == nil || q.keep(dialect.Visible(m.Labels)))
 }
 
-// cloudOptions returns the part of the query that the cloud evaluates, as options for a list call
-// to the cloud.
+// cloudOptions returns the options for a list call to the cloud. They contain the part of the query
+// that the cloud can evaluate.
 func (q query) cloudOptions() cloudsim.ListOptions {
 	o := cloudsim.ListOptions{Labels: q.equal}
 	if q.name != "" {
@@ -190,9 +190,10 @@ func convertEach[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error
 	}
 }
 
-// filterBy returns the argument newFilter for listCall. The filter selects a resource if valueOf
-// returns one of the values of the given query parameter. If the query does not contain this
-// parameter, there is no filter.
+// filterBy returns a function for the parameter newFilter of listCall. If the query contains the
+// given parameter, the function returns a filter. The filter selects a resource if valueOf returns
+// one of the parameter's values. If the query does not contain the parameter, the function returns
+// nil.
 func filterBy[T any](parameter string, valueOf func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
 		if !q.Has(parameter) {

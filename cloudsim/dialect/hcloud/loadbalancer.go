@@ -125,8 +125,9 @@ func (a *api) createLoadBalancer(r *dialect.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	// Each load balancer of Hetzner has an IPv6 address. A cloud without IPv6 refuses the request
-	// for an IPv6 address as invalid. Then the dialect sends the request without address families.
+	// Each load balancer of Hetzner has an IPv6 address, so the dialect requests both address
+	// families. If this cloud does not support IPv6, it returns Invalid. In this case, the dialect
+	// sends the request again without address families.
 	req.Families = []cloudsim.IPFamily{cloudsim.IPv4, cloudsim.IPv6}
 	l, err := r.Cloud.CreateLoadBalancer(r.Context(), req)
 	if errors.Is(err, cloudsim.Invalid) {

@@ -82,7 +82,8 @@ func start(tb testing.TB, opts ...cloudtest.Option) *world {
 	return w
 }
 
-// clientOf returns a client of Hetzner's library. It uses the token of the cloud's client c.
+// clientOf returns a client of Hetzner's library. This client has the same token as c, which is a
+// client of this cloud.
 func (w *world) clientOf(tb testing.TB, c *client.Client) *sdk.Client {
 	tb.Helper()
 	secret, err := c.Token()

@@ -277,8 +277,9 @@ func removeNetwork(r *dialect.Request, id cloudsim.NetworkID, p networkParts) er
 }
 
 // finish waits until an operation ends, with or without success. If the answer of a call contains
-// no action, the client cannot wait for the operation, so the call itself waits. For example, when
-// the client gets the answer to a deletion, it can already create a resource with the same name.
+// no action, the client cannot wait for the operation. So the call itself waits before it answers.
+// For example, after the answer to a deletion, the client can create a resource with the same name
+// at once.
 func finish(r *dialect.Request, id cloudsim.OperationID) error {
 	_, err := retrying(r).Cloud.WaitOperation(r.Context(), id)
 	return err

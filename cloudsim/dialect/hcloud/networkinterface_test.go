@@ -173,8 +173,9 @@ func TestAttachToNewSubnet(t *testing.T) {
 	expectError(t, err, sdk.ErrorCodeNoSubnetAvailable)
 }
 
-// TestAttachConflict proves that the error has the code "ip_not_available" if another server has
-// the requested address. After any other conflict, the error has the code "locked".
+// TestAttachConflict attaches a server to a network, and the cloud answers with Conflict. If
+// another server has the requested address, the dialect's error must have the code
+// "ip_not_available". Otherwise the error must have the code "locked".
 func TestAttachConflict(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

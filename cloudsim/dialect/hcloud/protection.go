@@ -8,8 +8,8 @@ import (
 )
 
 // labelProtection is a label of each resource that is protected against deletion. The dialect
-// refuses to delete a resource with this label. A client that does not use this dialect can delete
-// the resource.
+// refuses to delete a resource with this label. But a client that does not use this dialect can
+// delete the resource.
 const labelProtection = dialect.LabelPrefix + "protection"
 
 func protected(m cloudsim.Meta) bool { return m.Labels[labelProtection] != "" }

@@ -12,8 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestRateLimit proves that each answer contains the rate limit of the caller, with times of the
-// cloud's clock. If the caller has no rate limit, the answer contains no rate limit.
+// TestRateLimit proves that each answer contains the rate limit of the caller. The reset time in
+// the answer is a time on the cloud's clock. If the caller has no rate limit, the answer contains
+// no rate limit.
 func TestRateLimit(t *testing.T) {
 	ctx := context.Background()
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

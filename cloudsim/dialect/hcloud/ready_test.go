@@ -84,9 +84,9 @@ func TestReadyAfterTheAnswer(t *testing.T) {
 	}
 }
 
-// TestTooManyVolumes attaches a volume to a server with the maximum number of volumes. It proves
-// that the error has the code that Hetzner's CSI driver expects. It also proves that a failed
-// creation leaves no volume.
+// TestTooManyVolumes tries to attach a volume to a server that already has the maximum number of
+// volumes. It proves that the error has the code that Hetzner's CSI driver expects. Then it tries
+// to create a volume for this server, and proves that no volume remains.
 func TestTooManyVolumes(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)
@@ -112,9 +112,9 @@ func TestTooManyVolumes(t *testing.T) {
 	}
 }
 
-// TestFailedNetworkCreation proves that a failed creation leaves no network. The first creation has
-// an invalid subnet. In the second creation, the cloud creates the subnet, but a fault makes the
-// cloud answer with an error.
+// TestFailedNetworkCreation proves that no network remains after its creation has failed. The first
+// creation has an invalid subnet. In the second creation, the cloud creates the subnet, but a fault
+// makes the cloud answer with an error.
 func TestFailedNetworkCreation(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))
@@ -143,8 +143,8 @@ func TestFailedNetworkCreation(t *testing.T) {
 	}
 }
 
-// TestFailedVolumeCreation proves that a failed creation leaves no volume even if the cloud has
-// attached the volume before it answers with an error.
+// TestFailedVolumeCreation proves that no volume remains after its creation has failed. This is
+// true even if the cloud attached the volume before it answered with an error.
 func TestFailedVolumeCreation(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))

@@ -44,8 +44,8 @@ func (w *world) describe(t *testing.T, name string) types.LoadBalancerDescriptio
 	return must(w.elb.DescribeLoadBalancers(t.Context(), &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{name}}))(t).LoadBalancerDescriptions[0]
 }
 
-// testLoadBalancer makes each call about classic load balancers. The order of the calls is the
-// order in AWS's cloud controller manager.
+// testLoadBalancer makes each call about classic load balancers. The calls have the same order as
+// in AWS's cloud controller manager.
 func testLoadBalancer(t *testing.T, w *world) {
 	ctx, name := t.Context(), sdk.String("shop")
 	instance := must(w.DescribeInstances(ctx, &ec2.DescribeInstancesInput{}))(t).Reservations[0].Instances[0]
@@ -111,8 +111,8 @@ func testLoadBalancer(t *testing.T, w *world) {
 		t.Errorf("health: got %+v", s)
 	}
 
-	// A rule permits connections to a listener only if the listener's port is in the range of the
-	// rule.
+	// A rule permits connections to a listener only if the rule's port range contains the
+	// listener's port.
 	must(w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: []types.Listener{listen(443, 30443), listen(80, 30080)}}))(t)
 	_, err = w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: []types.Listener{listen(443, 30444)}})
 	mustFail(t, err, "DuplicateListener")
@@ -171,9 +171,9 @@ func testLoadBalancer(t *testing.T, w *world) {
 	mustFail(t, err, "LoadBalancerNotFound")
 }
 
-// TestLoadBalancerPages proves that the pages of a list contain each classic load balancer once,
-// and no other load balancers. The list has two load balancers with names that differ only in
-// capital letters.
+// TestLoadBalancerPages proves that the pages of a list contain each classic load balancer once.
+// The list must not contain a load balancer that a client created through the cloud's own API. The
+// names of two load balancers differ only in capital letters.
 func TestLoadBalancerPages(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "own", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}}))(t)

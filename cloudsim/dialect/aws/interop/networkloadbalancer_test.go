@@ -99,8 +99,8 @@ func listenerText(li cloudsim.Listener) string {
 	return s
 }
 
-// testNetworkLoadBalancer makes each call about network load balancers. The order of the calls is
-// the order in AWS's cloud controller manager.
+// testNetworkLoadBalancer makes each call about network load balancers. The calls have the same
+// order as in AWS's cloud controller manager.
 func testNetworkLoadBalancer(t *testing.T, w *world) {
 	ctx := t.Context()
 	_, err := w.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{Names: []string{"net"}})
@@ -347,8 +347,8 @@ func TestNetworkKinds(t *testing.T) {
 }
 
 // TestNetworkWithoutGroups tests a network load balancer without security groups. It proves that
-// the rules of the targets' security groups then apply to the clients of the load balancer. The
-// ports in these rules are the ports of the targets, not the ports of the listeners.
+// the rules of the targets' security groups apply to the clients of this load balancer. The ports
+// in these rules are the ports of the targets, not the ports of the listeners.
 func TestNetworkWithoutGroups(t *testing.T) {
 	w := start(t)
 	w.instance(t, "node-1", "sim-1a", nil)
@@ -425,8 +425,9 @@ func TestNetworkHealth(t *testing.T) {
 	}
 }
 
-// TestNetworkFaults proves that a repeated call completes the work of a call that failed after only
-// some of its changes. The SDK repeats a call that fails with a status of 500 or more.
+// TestNetworkFaults lets a call fail when it has made only some of its changes. The SDK repeats a
+// call that fails with a status of 500 or more. The test proves that the repeated call makes the
+// remaining changes.
 func TestNetworkFaults(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	w.elbv2 = elbv2.New(w.elbv2.Options(), func(o *elbv2.Options) {

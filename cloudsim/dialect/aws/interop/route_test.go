@@ -80,8 +80,9 @@ func testRoutes(t *testing.T, w *world) {
 }
 
 // TestRouteToSameDestinationAgain creates a route while the cloud is still deleting a route to the
-// same destination. It also replaces a route. The dialect must then delete the old route first.
-// Both calls must wait for the deletion, which takes one second.
+// same destination. It then replaces the new route. The dialect must delete this route before it
+// creates the replacement. CreateRoute and ReplaceRoute must each wait for one deletion, which
+// takes one second.
 func TestRouteToSameDestinationAgain(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Network: time.Second})), t.Context()
 	nodes := must(w.RunInstances(ctx, runRequest(2, 2)))(t).Instances
