@@ -12,10 +12,10 @@ import (
 )
 
 // TestAttachmentRefusals proves that AttachDisk returns an error while the cloud detaches the disk.
-// If the disk has a read-only attachment, AttachDisk returns an error for an attachment with write
-// access to the same instance. AttachDisk also returns an error if the instance is terminating or
-// belongs to another project. DetachDisk returns an error while the cloud attaches the disk to
-// another instance.
+// If the disk has a read-only attachment to an instance, AttachDisk refuses a writable attachment
+// to this instance. AttachDisk also returns an error if the instance is terminating or belongs to
+// another project. DetachDisk returns an error while the cloud attaches the disk to another
+// instance.
 func TestAttachmentRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

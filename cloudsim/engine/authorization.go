@@ -151,8 +151,8 @@ func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 // choose sets the project of the call to the project that the caller requested. A caller may
 // request the project to which it belongs, and each project in which it has a role. A caller with a
 // grant for all projects may request AllProjects and every existing project. If this caller
-// requests a project that does not exist, choose returns NotFound. If any other caller requests a
-// project that it may not request, choose returns Denied.
+// requests a project that does not exist, choose returns NotFound. If a caller without this grant
+// requests a project that it may not request, choose returns Denied.
 func (c *Call) choose(tx *store.Tx, chosen string) error {
 	if chosen == "" || chosen == string(c.Project) {
 		return nil
@@ -219,8 +219,9 @@ func (c credential) token(tx *store.Tx) (cloudsim.Token, error) {
 // stillMay repeats the authentication and the authorization of Authorize during a long call, such
 // as a watch. It returns Unauthenticated if the caller's credential is no longer valid. It returns
 // Denied if the caller's roles no longer permit the operation. It also returns Denied if the roles
-// permit the operation only for some resources. It also updates the grants of the call. If the call
-// has no credential, for example a call of the cloud itself, stillMay returns nil.
+// permit the operation only for some resources, because a watch covers all resources. stillMay also
+// updates the grants of the call. If the call has no credential, for example a call of the cloud
+// itself, stillMay returns nil.
 func (c *Call) stillMay(tx *store.Tx) error {
 	if c.shown == (credential{}) {
 		return nil

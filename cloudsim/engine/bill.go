@@ -184,9 +184,9 @@ func (ac *access) Audit(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Au
 
 // Bill sums the calls that match the options o. If o.Since is zero, Bill sums all calls since the
 // last reset, or since the start of the cloud. Otherwise Bill sums the calls since o.Since that are
-// still in memory. If newer calls may have replaced calls since o.Since in memory, the field
-// Complete of the result is false. A restart of the cloud also removes calls from memory, but does
-// not make Complete false.
+// still in memory. Newer calls replace old calls in memory. If they may have replaced calls since
+// o.Since, the field Complete of the result is false. A restart of the cloud also removes calls
+// from memory, but does not make Complete false.
 func (ac *access) Bill(_ context.Context, o cloudsim.AuditOptions) (cloudsim.Bill, error) {
 	now := ac.Now()
 	l := &ac.ledger

@@ -37,8 +37,9 @@ func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (
 	return op, err
 }
 
-// undo moves the resource of the cancelled operation op to its earlier state, or deletes the
-// resource. It returns Conflict if the cloud cannot undo the operation.
+// undo deletes the resource of the cancelled operation op if op creates this resource. Otherwise
+// undo moves the resource to its earlier state. It returns Conflict if the cloud cannot undo the
+// operation.
 func (e *Engine) undo(tx *store.Tx, op cloudsim.Operation) error {
 	switch op.Kind {
 	case cloudsim.KindInstance:

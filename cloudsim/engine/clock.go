@@ -62,7 +62,7 @@ func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 // SetClock returns. Soon afterward, the loop in Run completes the work that is due at the new
 // time. Unlike AdvanceClock, SetClock does not wait for this work. SetClock waits until a running
 // AdvanceClock ends, because AdvanceClock would overwrite the new time. If SetClock sets the clock
-// back, each caller begins with a full bucket of its rate limit.
+// back, it also fills the rate limit bucket of each caller and each project.
 func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err
@@ -122,7 +122,8 @@ func runningClock(tx *store.Tx) store.Clock {
 //
 // AdvanceClock has no time limit of its own. If ctx ends before the clock has reached the new time,
 // AdvanceClock returns Unavailable. A stopped clock then shows the due time of the last completed
-// work item, or has not moved. The caller can call AdvanceClock again.
+// work item. If no work item is complete, the clock still shows its old time. The caller can call
+// AdvanceClock again.
 func (e *Engine) AdvanceClock(ctx context.Context, req cloudsim.AdvanceClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err

@@ -78,9 +78,9 @@ func (e *Engine) reportedDisk(tx *store.Tx, d *cloudsim.Disk) error {
 		return putAfter(tx, d, err)
 	}
 	if !isDue(op, tx.Now) {
-		// The operation is not yet due, but the due list may no longer contain it. The loop in Run
-		// removes an operation from the list at its due time. A user can set the clock back
-		// afterward. Without a new entry, the operation would then never end.
+		// The loop in Run removes an operation from the due list at its due time. If a user
+		// afterward sets the clock back, the operation is not due and not in the list. Without a
+		// new entry, the operation would then never end.
 		err := tx.LaterOnce(*op.DueAt, store.Work{Kind: cloudsim.KindDisk, ID: string(d.ID), Verb: cloudsim.Settle, Operation: op.ID})
 		return putAfter(tx, d, err)
 	}

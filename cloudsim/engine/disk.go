@@ -301,9 +301,9 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 	return nil
 }
 
-// findCopying returns the resources of a table for which isCopying returns
-// true. It reads the whole table before it returns, so the caller may then
-// change the resources.
+// findCopying calls isCopying for each resource of a table, and returns the
+// resources with the result true. It reads the whole table before it returns,
+// so the caller may then change the resources.
 func findCopying[T any](tx *store.Tx, t store.Table[T], isCopying func(*T) bool) (all []T, err error) {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
@@ -374,10 +374,10 @@ func (e *Engine) changeDisk(ctx context.Context, id cloudsim.DiskID, verb clouds
 	return d, err
 }
 
-// ResizeDisk begins to grow a disk and returns the disk. The disk may be attached. If the disk
-// already has the requested size, ResizeDisk changes nothing. ResizeDisk returns Conflict while
-// other work on the disk runs. It also returns Conflict while the cloud makes a snapshot or a copy
-// of the disk, because the snapshot or copy must have the present size.
+// ResizeDisk begins to grow a disk and returns the disk. It can also grow an attached disk. If the
+// disk already has the requested size, ResizeDisk changes nothing. ResizeDisk returns Conflict
+// while other work on the disk runs. It also returns Conflict while the cloud makes a snapshot or a
+// copy of the disk, because the snapshot or copy must have the present size.
 func (e *Engine) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ResizeDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err
@@ -419,10 +419,10 @@ func (e *Engine) UpdateDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 	return setLabels(ctx, e, disks, string(id), req.Labels, rev)
 }
 
-// ModifyDisk begins to change the type, IOPS or throughput of a disk, and returns the disk. The
-// disk may be attached. If the disk already has the requested values, ModifyDisk changes nothing.
-// ModifyDisk returns Conflict while other work on the disk runs. It also returns Conflict if the
-// last modification was less than Config.DiskCooldown ago.
+// ModifyDisk begins to change the type, IOPS or throughput of a disk, and returns the disk. It can
+// also change an attached disk. If the disk already has the requested values, ModifyDisk changes
+// nothing. ModifyDisk returns Conflict while other work on the disk runs. It also returns Conflict
+// if the last modification was less than Config.DiskCooldown ago.
 func (e *Engine) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ModifyDisk) (cloudsim.Disk, error) {
 	if err := req.Validate(); err != nil {
 		return cloudsim.Disk{}, err

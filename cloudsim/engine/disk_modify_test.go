@@ -88,7 +88,8 @@ func TestModifyDiskIsChecked(t *testing.T) {
 }
 
 // TestModifyCooldown proves that ModifyDisk returns Conflict if the last modification was less than
-// DiskCooldown ago. If the disk already has the requested values, ModifyDisk returns no error.
+// DiskCooldown ago. Even then, ModifyDisk returns no error if the disk already has the requested
+// values.
 func TestModifyCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -249,7 +249,7 @@ func TestForcedDetach(t *testing.T) {
 }
 
 // TestTerminationDetaches proves that the termination of an instance detaches
-// its disks. The disks may be attached, attaching or detaching.
+// its disks, in each of the states attached, attaching and detaching.
 func TestTerminationDetaches(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(context.Context, *engine.Engine, cloudsim.Disk, cloudsim.InstanceID) error

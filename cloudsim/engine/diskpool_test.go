@@ -115,7 +115,7 @@ func TestRegionalDisk(t *testing.T) {
 // TestRegionalDiskSurvivesItsZone proves that a fault for a zone hits calls
 // about the zonal disks in this zone. The fault does not hit calls about
 // regional disks. During the fault, a caller can attach a regional disk to
-// an instance in the second zone of the disk.
+// an instance in the disk's other zone.
 func TestRegionalDiskSurvivesItsZone(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant)

@@ -65,7 +65,7 @@ type Config struct {
 	FrozenAt time.Time
 
 	// DiskData is true if a data plane stores the data of disks. A new snapshot or copied disk then
-	// becomes ready only after the data plane reports complete data of this snapshot or disk.
+	// becomes ready only after the data plane has reported that its data is complete.
 	DiskData bool
 	// DiskFiles saves the data of disks in saved states, and restores this
 	// data. If DiskFiles is nil, saved states contain only records.

@@ -57,8 +57,8 @@ func scheduleFault(tx *store.Tx, f cloudsim.Fault) error {
 }
 
 // rescheduleFaults adds work items to the due list after a caller has set the cloud's clock back.
-// Before the change, the clock showed the time oldTime. rescheduleFaults adds each item that is due
-// after the new time, but not after oldTime, because the loop in Run may have removed it. If the
+// Before the change, the clock showed the time oldTime. The loop in Run may have removed the items
+// that are due between the new time and oldTime, so rescheduleFaults adds these items again. If an
 // item is still on the due list, the engine runs it twice. The second run changes nothing.
 func rescheduleFaults(tx *store.Tx, oldTime time.Time) error {
 	for f, err := range faults.Scan(tx, "", "") {

@@ -276,7 +276,7 @@ func TestStaleReadReturnsEarlierState(t *testing.T) {
 }
 
 // TestStaleReadAfterALoad proves that a stale read returns the earlier value of a resource even
-// after the load of a saved state. After the load, the last revisions of the cloud have no events.
+// after the load of a saved state. The load increases the revision of the cloud without an event.
 // A stale read must therefore stop at the last event of the journal.
 func TestStaleReadAfterALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -314,8 +314,8 @@ func TestStaleListOfAProject(t *testing.T) {
 	})
 }
 
-// TestFaultIsActiveBeforeItsCreation sets the clock back to a time before the creation of a fault.
-// It proves that the fault is still active, because the fault has no start time.
+// TestFaultIsActiveBeforeItsCreation creates a fault without a start time, and then sets the clock
+// back to a time before the creation. It proves that the fault is still active.
 func TestFaultIsActiveBeforeItsCreation(t *testing.T) {
 	e, down := boot(t, file(t), frozen, instant)
 	defer down()

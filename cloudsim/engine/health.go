@@ -64,7 +64,7 @@ type Figures struct {
 }
 
 // Figures returns the current quotas and faults. The field Seen of a fault can be too low, because
-// it contains the count at the fault's last hit.
+// it contains the number of matching calls at the time of the fault's last hit.
 func (e *Engine) Figures() (f Figures, err error) {
 	err = e.store.View(func(tx *store.Tx) error {
 		f = Figures{}

@@ -57,8 +57,8 @@ func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 // release completes it in the same transaction. If the loop in Run completed it later, the order of
 // events in the journal would not always be the same for the same calls. If the operation is not
 // due yet, release puts the operation on the due list again, because the list may no longer contain
-// it. At the due time, the loop in Run removes a blocked operation from the list. After that, a
-// user may set the clock back.
+// it. This is the case if the loop in Run removed the blocked operation from the list at the due
+// time, and a user then set the clock back.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {

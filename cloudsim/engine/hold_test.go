@@ -53,9 +53,10 @@ func TestHold(t *testing.T) {
 	state(b.ID, cloudsim.InstanceRunning)
 }
 
-// TestDeleteHoldNamesTheCaller proves that DeleteHold records the caller and the cause in the
-// events of all released operations. The end of one operation does not change the caller or the
-// cause in the events of the next operation.
+// TestDeleteHoldNamesTheCaller proves that an event of each released operation contains the caller
+// of DeleteHold and the cause holds.delete. To complete an operation, the engine sets another
+// caller and cause in the transaction. Before it releases the next operation, it must restore the
+// earlier values.
 func TestDeleteHoldNamesTheCaller(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
@@ -253,8 +254,9 @@ func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 }
 
 // TestHoldOfCopies creates a hold while the data plane copies the data of new disks and snapshots.
-// The test then restarts the cloud without a data plane. At this start, the cloud completes the
-// creation of all copies, but not of the copies that the hold blocks.
+// The test then restarts the cloud without a data plane. A cloud without a data plane completes
+// unfinished copies when it starts. The test proves that the cloud does not complete the copies
+// that the hold blocks.
 func TestHoldOfCopies(t *testing.T) {
 	path, ctx := file(t), engine.AsCloud(t.Context())
 	e, stop := boot(t, path, instant, withDiskData)

@@ -72,8 +72,9 @@ func (h *instanceTokens) keep(id cloudsim.InstanceID, secret string) {
 // CreateInstanceToken returns a token of the instance's service account. It returns NotFound if the
 // instance has no service account, and Conflict if the instance is terminating. The metadata
 // service gives this token to the instance. While the last token has at least half of its lifetime
-// left, CreateInstanceToken returns this token again. Otherwise a program that often requests a
-// token would fill the store, because the store keeps each token until a day after its expiry.
+// left, CreateInstanceToken returns this token again. If each call created a token, a program that
+// often requests a token would fill the store. The store keeps each token until a day after its
+// expiry.
 func (ac *access) CreateInstanceToken(ctx context.Context, id cloudsim.InstanceID) (t cloudsim.Token, err error) {
 	call, err := callOf(ctx)
 	if err != nil {

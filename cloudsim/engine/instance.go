@@ -24,8 +24,9 @@ var instances = store.Table[cloudsim.Instance]{
 const bySubnet = "subnet"
 
 // CreateInstance begins to create an instance. If an instance with the same name exists and matches
-// the request, CreateInstance returns the existing instance. It returns Exists if that instance
-// differs, and Conflict if it is terminating.
+// the request, CreateInstance returns the existing instance. If the existing instance does not
+// match, CreateInstance returns Exists. While the existing instance terminates, CreateInstance
+// returns Conflict.
 func (e *Engine) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (i cloudsim.Instance, err error) {
 	if err := req.Validate(); err != nil {
 		return i, err

@@ -144,8 +144,8 @@ func nonNilList(listeners []cloudsim.Listener) []cloudsim.Listener {
 	return listeners
 }
 
-// checkTargets returns Invalid if a target is not an instance of the project and the region, or if
-// the address of a target does not belong to the target's instance. The error lists all invalid
+// checkTargets returns Invalid if a target is not an instance in the given project and region, or
+// if the address of a target does not belong to the target's instance. The error lists all invalid
 // targets. checkTargets skips the targets that oldSpec also contains, because an earlier call has
 // checked these targets. These targets are still valid, because the cloud removes each terminated
 // instance from all load balancers.

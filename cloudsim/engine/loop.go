@@ -106,8 +106,8 @@ func (e *Engine) journalKeep(n uint64, usedBytes int64) uint64 {
 	return min(e.cfg.JournalKeep, max(n/2, journalLeast))
 }
 
-// waitDue waits until the given duration has passed or the given channel is closed. If ctx ends
-// first, waitDue returns false.
+// waitDue waits until the given duration has passed or the given channel is closed, and then
+// returns true. If ctx ends first, waitDue returns false.
 func waitDue(ctx context.Context, changed <-chan struct{}, wait time.Duration) bool {
 	timer := time.NewTimer(max(wait, 0))
 	defer timer.Stop()
@@ -229,8 +229,8 @@ func (e *Engine) settleOne(tx *store.Tx, w store.Work) error {
 const compactBatch = 2000
 
 // compact deletes the oldest events until the journal has the length that
-// journalKeep returns. The loop calls compact only when the length of the journal exceeds this
-// length by more than 25 %. So compact runs rarely.
+// journalKeep returns. The loop calls compact only if the journal is more than 25 % longer than
+// this length, so compact runs rarely.
 func (e *Engine) compact() error {
 	for n := 1; n > 0; {
 		used := e.store.Used()

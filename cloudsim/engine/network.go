@@ -197,8 +197,8 @@ func (e *Engine) ListNetworks(ctx context.Context, o cloudsim.ListOptions) (clou
 // UpdateNetwork replaces the labels and the spec of a network. It returns Stale if rev is neither 0
 // nor the network's revision. It returns Conflict if the request changes pod ranges that instances
 // use. If the configuration sets the pod ranges of default networks, UpdateNetwork returns Invalid
-// for a request that changes the pod ranges of a default network. It checks new pod ranges like
-// CreateNetwork. A request that changes nothing begins no work.
+// for a request that changes the pod ranges of a default network. UpdateNetwork checks new
+// pod ranges in the same way as CreateNetwork. A request that changes nothing begins no work.
 func (e *Engine) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req cloudsim.UpdateNetwork, rev uint64) (n cloudsim.Network, err error) {
 	if err := req.Validate(); err != nil {
 		return n, err

@@ -105,8 +105,8 @@ func (e *Engine) stillApart(tx *store.Tx) error {
 }
 
 // moveDefaultNetwork sets the ranges of default network n to the configured ranges. If the
-// configuration has no pod ranges, n keeps the pod ranges that UpdateNetwork has set. It returns an
-// error if instances use a range that changes.
+// configuration has no pod ranges, n keeps the pod ranges that UpdateNetwork has set.
+// moveDefaultNetwork returns an error if instances use a range that changes.
 func (e *Engine) moveDefaultNetwork(tx *store.Tx, n cloudsim.Network) error {
 	before := n
 	n.IPv4, n.IPv6 = rangeText(e.cfg.Instances), rangeText(e.cfg.Instances6)

@@ -13,9 +13,9 @@ import (
 
 // past is the content of a table at an earlier time. pastOf computes the past content from the
 // present content and the whole journal. The computation is slow, but the engine uses it only for
-// calls that a stale-read fault has hit. The store deletes the oldest events of the journal. If the
-// journal no longer contains the value that a resource had at the earlier time, past contains the
-// next value of the resource in the journal.
+// calls that a stale-read fault has hit. The store deletes the oldest events of the journal, so the
+// journal may no longer contain the value that a resource had at the earlier time. In this case,
+// past contains the first later value of the resource in the journal.
 type past[T any] struct {
 	rev uint64        // last revision at the earlier time
 	was map[string]*T // resources that have changed since the earlier time, with their values at the earlier time; nil for a resource that did not exist
@@ -55,9 +55,10 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 
 // addEvent adds one event of the journal to p, the content of the table at pastTime. For an event
 // at pastTime or earlier, addEvent stores the new value of the resource in lastValues. Of the later
-// events, addEvent uses only the first event of each resource. If the resource was created after
-// pastTime, addEvent stores nil in p.was. Otherwise it stores the event's value in p.was. If
-// lastValues contains a value of the same resource, pastOf later uses that value instead.
+// events, addEvent uses only the first event of each resource, and changes p.was. If the resource
+// was created after pastTime, addEvent stores nil in p.was. Otherwise it stores the resource from
+// the event. If lastValues has an entry for this resource, pastOf copies that entry to p.was
+// afterward.
 func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {

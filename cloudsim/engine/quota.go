@@ -32,9 +32,10 @@ func (c *core) quotaLimit(tx *store.Tx, project cloudsim.ProjectID, name cloudsi
 }
 
 // checkQuota returns Exhausted if the project would exceed a quota with the resources in wanted.
-// Call checkQuota before the first write. The store runs the functions of several callers as one
-// batch. If one function fails after a write, the store runs the other functions again. A failure
-// before the first write has no effect on the other functions (see store.Store.Update).
+// Call checkQuota before the first write. The store runs the transaction functions of several
+// calls as one batch. If one function fails after a write, the store runs the other functions of
+// the batch again. A failure before the first write has no effect on the other functions (see
+// store.Store.Update).
 func (c *core) checkQuota(tx *store.Tx, project cloudsim.ProjectID, wanted ...store.Use) error {
 	for _, w := range wanted {
 		limit, err := c.quotaLimit(tx, project, w.Name)
@@ -70,8 +71,8 @@ func (e *Engine) CheckQuota(project cloudsim.ProjectID, name cloudsim.QuotaName,
 	})
 }
 
-// OverQuota is the error of a request that exceeds a quota. The message names
-// the quota, its use, its limit, and how to raise the limit.
+// OverQuota is the error of a request that exceeds a quota. The message contains
+// the name, the use and the limit of the quota, and a command that raises the limit.
 type OverQuota struct {
 	Project             cloudsim.ProjectID
 	Name                cloudsim.QuotaName

@@ -172,10 +172,10 @@ func checkNoRoute(tx *store.Tx, newNetwork, oldNetwork cloudsim.Network) error {
 	return nil
 }
 
-// routableToPods checks the destination of a route in a default network that has the configured pod
-// ranges. All default networks with the configured pod ranges share these ranges. If the
-// destination overlaps a configured pod range, the destination must be inside a pod range of the
-// next hop. Otherwise routableToPods returns Conflict. It does not check routes in other networks.
+// routableToPods checks dest, the destination of a new route in network n. If dest overlaps a pod
+// range of n, dest must be inside a pod range of the next hop. Otherwise routableToPods returns
+// Conflict. It checks only routes of default networks with the configured pod ranges, because these
+// networks share their pod ranges.
 func (e *Engine) routableToPods(n cloudsim.Network, hop cloudsim.Instance, dest netip.Prefix) error {
 	if !n.Default || n.PodRanges != e.cfg.Pods.WithDefaults() {
 		return nil

@@ -34,8 +34,9 @@ func recordKey(project cloudsim.ProjectID, kind, name string) string {
 	return string(project) + " " + kind + " " + name
 }
 
-// CreateRecord creates a record. If a record with the same kind and name exists, CreateRecord
-// returns this record, or Exists if it differs from the request.
+// CreateRecord creates a record. If a record with the same kind and name exists and matches the
+// request, CreateRecord returns this record. If the existing record differs from the request,
+// CreateRecord returns Exists.
 func (e *Engine) CreateRecord(ctx context.Context, req cloudsim.CreateRecord) (r cloudsim.Record, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err

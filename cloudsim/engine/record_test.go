@@ -166,7 +166,7 @@ func TestRecordCompareAndSwap(t *testing.T) {
 
 // TestRecordsAreOfAProject proves that a caller of another project cannot read
 // a record. It also proves that the quota limits records, and that the cloud
-// refuses to delete a project with a record.
+// refuses to delete a project that contains a record.
 func TestRecordsAreOfAProject(t *testing.T) {
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Quotas = map[cloudsim.QuotaName]int64{cloudsim.QuotaRecords: 1} })
 	defer down()

@@ -19,9 +19,9 @@ import (
 )
 
 // registryClaims contains the claims of a password or a bearer token of the registry. The claims
-// name the caller and can limit the caller's permissions, but give no permissions. The registry
-// checks the caller's present roles at each use. Therefore the revocation of a role takes effect at
-// once.
+// identify the caller. They can limit the caller's permissions, but give no permissions. The
+// registry checks the caller's present roles at each use. Therefore the revocation of a role takes
+// effect at once.
 type registryClaims struct {
 	Issuer   string                    `json:"iss"`
 	Subject  string                    `json:"sub"`
@@ -278,8 +278,9 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 }
 
 // mayUse returns Denied if the caller's present roles or the limits of the caller's password do not
-// permit the action. If the repository is missing, mayUse returns NotFound. A caller without
-// permission to pull gets the same error for an existing and a missing repository.
+// permit the action. Otherwise it returns NotFound if the repository is missing. If the caller has
+// no permission to pull an existing repository, mayUse returns the same error as for a missing
+// repository.
 func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
 		if c.claims.PullOnly || len(c.claims.Only) > 0 {

@@ -159,8 +159,8 @@ func (c Call) caller() string {
 	return "token \"" + c.Caller + "\""
 }
 
-// Principal returns the caller's id, and a description of the caller for messages. All tokens of a
-// service account have the same id.
+// Principal returns the caller's id, and a description of the caller for messages. If the caller is
+// a service account, the id is the id of the account. Otherwise it is the id of the caller's token.
 func Principal(ctx context.Context) (id, description string) {
 	c, _ := CallOf(ctx)
 	return string(c.tokenOrAccount()), c.caller()
@@ -230,8 +230,9 @@ func nounOfKind(kind cloudsim.ResourceKind) string {
 	return string(kind) + "s"
 }
 
-// mayGive returns Denied if the caller lacks a permission of grant g in the project of g. A grant
-// of the caller that is limited to some resources does not count.
+// mayGive returns Denied if the caller lacks any permission of grant g. The caller must have each
+// permission through a grant for the project of g or for all projects. mayGive ignores grants of
+// the caller that are limited to some resources.
 func (c Call) mayGive(g cloudsim.Grant) error {
 	for _, p := range g.Permissions {
 		if !slices.ContainsFunc(c.grants, func(own cloudsim.Grant) bool {

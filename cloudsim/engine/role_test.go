@@ -208,9 +208,9 @@ func TestBindingForResources(t *testing.T) {
 	}
 }
 
-// TestBindingForRecords proves that a caller with a role for a name pattern cannot change a
-// record's name to a name that does not match the pattern. With a role for the id of a record, the
-// caller can change the name to any other name.
+// TestBindingForRecords proves that a role binding can limit the names of records to a pattern. The
+// caller cannot change a record's name to a name that does not match this pattern. With a role
+// binding for the id of a record, the caller can choose any new name.
 func TestBindingForRecords(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -429,10 +429,10 @@ func TestProjectAdminInOtherProjects(t *testing.T) {
 	}
 }
 
-// TestOneTrustForAWorkload proves that a workload's token is valid for one account only. Another
-// project cannot create a trust for the same workload, audience and keys. Trusts with different
-// keys do not conflict. So a project that does not have a cluster's keys cannot block another
-// project's trust for this cluster.
+// TestOneTrustForAWorkload proves that a workload's token is valid for one account only. If a trust
+// exists in one project, another project cannot create a trust for the same workload, audience and
+// keys. Trusts with different keys do not conflict. So a project that does not have a cluster's
+// keys cannot block another project's trust for this cluster.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

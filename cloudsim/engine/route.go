@@ -30,11 +30,11 @@ func destinationKey(n cloudsim.NetworkID, destination string) string {
 	return string(n) + " " + destination
 }
 
-// CreateRoute begins to create a route. It returns Exists if the network has another route to the
-// same destination, and Exhausted if the network already has its maximum number of routes. It
-// returns Conflict if the route would redirect traffic of load balancers or of other networks (see
-// checkRoute). If a route with the same name exists and matches the request, CreateRoute returns
-// the existing route.
+// CreateRoute begins to create a route. If a route with the same name exists and matches the
+// request, CreateRoute returns the existing route. It returns Exists if another route in the
+// network has the same destination. It returns Exhausted if the network already has its maximum
+// number of routes. It returns Conflict if the route would redirect traffic of load balancers or of
+// other networks (see the function checkRoute).
 func (e *Engine) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (r cloudsim.Route, err error) {
 	if err := req.Validate(); err != nil {
 		return r, err

@@ -9,8 +9,9 @@ import (
 )
 
 // requestIDs counts the request ids that this process has generated. The field firstRev is the
-// revision of the journal at the start of the process. Because of firstRev, a later process that
-// opens the same store generates different ids.
+// revision of the journal at the start of the process. If this process writes an event, firstRev is
+// higher in the next process that opens the same store. So the next process generates different
+// ids.
 type requestIDs struct {
 	firstRev uint64
 	made     atomic.Uint64

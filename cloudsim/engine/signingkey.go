@@ -229,8 +229,8 @@ func (ac *access) OpenIDConfiguration() cloudsim.OpenIDConfiguration {
 }
 
 // verify decodes the claims of a token. It checks that the token was signed by
-// a key for the given use. The caller must check the claims. In errors,
-// verify calls the token by the given name, for example "bearer token".
+// a key for the given use. The caller must check the claims. The parameter name
+// describes the token in errors, for example "bearer token".
 func verify(tx *store.Tx, use cloudsim.KeyUse, name string, t *jwt.JSONWebToken, claims any) error {
 	kid := t.Headers[0].KeyID // ParseSigned accepts only tokens with one signature
 	found, err := signingKeys.Lookup(tx, byKeyID, kid)

@@ -139,7 +139,7 @@ func (e *Engine) settledSnapshotGroup(tx *store.Tx, g *cloudsim.SnapshotGroup) e
 	return snapshotGroups.Put(tx, g)
 }
 
-// copiedGroup stores a group in state copying. If the data of all members is
+// copiedGroup stores the group g, which must be in state copying. If the data of all members is
 // complete, the group becomes ready and its operation ends. If the data of a
 // member is lost, the group and its operation fail. If a hold blocks the
 // operation, copiedGroup only stores the group.

@@ -20,7 +20,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// bombs are functions that create a compressed saved state. See largeState for the parameter size.
+// bombs contains functions that create a compressed saved state. Each function passes the parameter
+// size to largeState.
 var bombs = map[string]func(t testing.TB, size int) []byte{
 	"large values": func(t testing.TB, size int) []byte {
 		value := string(make([]byte, 1<<20))

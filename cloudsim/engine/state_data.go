@@ -14,9 +14,9 @@ import (
 type DiskFiles interface {
 	// Save writes the data of disks and snapshots to w. All data is from the
 	// same instant. The parameter sizes contains the size of each disk or
-	// snapshot, by id. If a data file is missing and its size has the field
-	// Optional set, Save omits the data. If any other data file is missing, Save
-	// returns NotFound.
+	// snapshot, by id. If a data file is missing and the field Optional of its
+	// DataSize is true, Save omits the data. If the field is false, Save returns
+	// NotFound for the missing file.
 	Save(ctx context.Context, w *statefile.Writer, sizes map[string]cloudsim.DataSize) error
 	// Stage reads data that Save has written, and prepares this data for Swap.
 	// If r is nil, Stage prepares the present data of the disks and snapshots

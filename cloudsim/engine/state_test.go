@@ -81,8 +81,8 @@ func TestLoadState(t *testing.T) {
 }
 
 // TestLoadKeepsSecrets proves that tokens of the running cloud stay valid when the cloud loads a
-// saved state. A token becomes invalid if its service account does not exist in the saved state. A
-// token that exists only in the saved state does not become valid.
+// saved state. But a token becomes invalid if its service account does not exist in the saved
+// state. A token that exists only in the saved state does not become valid.
 func TestLoadKeepsSecrets(t *testing.T) {
 	e, down := boot(t, file(t), instant, withStates(t.TempDir()))
 	defer down()
@@ -122,10 +122,10 @@ func TestLoadKeepsSecrets(t *testing.T) {
 // and account belong to other resources in the saved state.
 func TestLoadKeepsIdentityOfTokens(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// cloudContent describes the content of a cloud. If account is not "", the last of the projects
-	// contains a service account with this name. If role is not "", the last project also contains
-	// a token "ci". If account is "", this token has the role. Otherwise the token belongs to the
-	// service account, and the account has the role.
+	// cloudContent describes the content of a cloud. If account is not "", the last project in the
+	// slice projects contains a service account with this name. If role is not "", the last project
+	// also contains a token "ci". If account is "", this token has the role. Otherwise the token
+	// belongs to the service account, and the account has the role.
 	type cloudContent struct {
 		projects []string
 		account  string
@@ -442,7 +442,7 @@ func TestDamagedState(t *testing.T) {
 }
 
 // TestStartRemovesUnfinishedFiles proves that a start removes the unfinished files of a killed
-// cloud. The directory of this cloud is "lab[1]". As a file name pattern, this name also matches
+// cloud. The directory of this cloud is "lab[1]". As a file name pattern, this name would match
 // "lab1", the directory of another cloud. The start must not remove files in "lab1".
 func TestStartRemovesUnfinishedFiles(t *testing.T) {
 	parent, ctx := t.TempDir(), engine.AsCloud(t.Context())

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// mayUse lists the tables that the methods of each type may use. If a method needs a table of
-// another type, it must call a method of that type.
+// mayUse lists the tables that the methods of each type may use. If a method needs a
+// different table, it must call a method of a type that may use this table.
 var mayUse = map[string][]string{
 	"access":       {"tokens", "serviceAccounts", "roles", "roleBindings", "workloadTrusts", "accessKeys", "signingKeys", "rateNotes", "instances", "projects"},
 	"imageManager": {"repositories", "tokens"},

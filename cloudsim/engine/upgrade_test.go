@@ -18,7 +18,7 @@ import (
 //	go test ./cloudsim/engine -run TestWriteDataDir -count=1 -args -write-data-dir testdata/v0.1.0
 var writeDataDir = flag.String("write-data-dir", "", "folder to create with the data directory of a cloud")
 
-// TestWriteDataDir creates a folder with the file of a cloud, a saved state and the secret of a
+// TestWriteDataDir creates a folder with a cloud's store file, a saved state and the secret of a
 // token. Without the flag -write-data-dir, the test does nothing.
 func TestWriteDataDir(t *testing.T) {
 	dir := *writeDataDir
@@ -104,7 +104,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// checkDisk checks the disk and the snapshot of a data directory from TestWriteDataDir.
+// checkDisk checks the disk and the snapshot that TestWriteDataDir has created.
 func checkDisk(t *testing.T, e *engine.Engine) {
 	t.Helper()
 	ctx := engine.AsCloud(t.Context())

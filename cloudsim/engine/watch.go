@@ -178,8 +178,9 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 		return nil, 0, 0, err
 	}
 	err = e.store.View(func(tx *store.Tx) error {
-		// The check of the epoch must come before the check of the permissions, because in a loaded
-		// state the token id of the caller may belong to another token.
+		// The check of the epoch must come first. After a load, the caller's token may be missing,
+		// or its id may belong to another token. The check of the permissions could then return
+		// Unauthenticated or Denied instead of Gone.
 		if err := sameEpoch(tx, rev, epoch); err != nil {
 			return err
 		}
@@ -207,8 +208,8 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 // events between the last event of a loaded state and the epoch (see sameEpoch). If the reader has
 // read this last event, overGap returns the epoch. Otherwise it returns lastRead.
 //
-// A client that later continues from the returned revision counts as a new reader. A new reader can
-// begin at the epoch, but not between revision 0 and the epoch.
+// A client that later continues from the returned revision counts as a new reader. From the epoch,
+// this client can continue. From a revision between 0 and the epoch, it would get Gone.
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if lastRead >= epoch {

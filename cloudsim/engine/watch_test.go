@@ -79,10 +79,11 @@ func watch(e *engine.Engine, ctx context.Context) <-chan any {
 
 // TestWatchEndsWithItsPermission proves that a watch ends when its caller may no
 // longer watch. If a call revokes the permission, the watch ends at once. If
-// the credential expires, the watch ends at the time of the next bookmark. The
-// caller has role reader for all resources, and role writer for some instances.
-// If the caller loses only role reader, the watch also ends, because role writer
-// alone does not permit it.
+// the credential expires, the watch ends at the time of the next bookmark.
+//
+// In most test cases, the caller has role reader for all resources, and role writer for some
+// resources. If the caller loses only role reader, the watch also ends, because a watch needs
+// permission for all resources.
 func TestWatchEndsWithItsPermission(t *testing.T) {
 	idle := func(*engine.Engine, context.Context) error { return nil }
 	revoke := func(e *engine.Engine, ctx context.Context) error { return e.DeleteToken(ctx, "tok-000003") }

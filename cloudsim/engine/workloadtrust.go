@@ -96,10 +96,10 @@ func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	return shown, why
 }
 
-// workload returns the token that determines the permissions of a pod. Credential c must be a
-// result of verifyWorkload. The returned token is for the service account of the workload trust.
-// The store does not contain this token. workload returns Unauthenticated if the trust no longer
-// exists or the token has expired.
+// workload returns a token of the cloud for a pod. Credential c must be the result of
+// verifyWorkload for the pod's Kubernetes token. The returned token has the permissions of the
+// service account in the workload trust. The store does not contain this token. If the trust no
+// longer exists or the Kubernetes token has expired, workload returns Unauthenticated.
 func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
 	w, err := workloadTrusts.Get(tx, string(c.trust))
 	switch {
@@ -114,7 +114,7 @@ func (c credential) workload(tx *store.Tx) (cloudsim.Token, error) {
 }
 
 // refuseWorkload returns an Unauthenticated error about a token of the Kubernetes service account
-// that w names.
+// in the workload trust w.
 func refuseWorkload(w cloudsim.WorkloadTrust, format string, args ...any) error {
 	return cloudsim.Errorf(cloudsim.Unauthenticated, "the token of "+subjectOfPod(w.Namespace, w.ServiceAccount)+" "+format, args...)
 }
@@ -203,7 +203,9 @@ func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorklo
 // onlyTrust returns Exists if another trust, in any project, conflicts with w. Two trusts conflict
 // if they have a common key and are for the same Kubernetes service account, issuer and audience.
 // With both trusts, a token of this Kubernetes service account would be valid for two accounts of
-// the cloud. Trusts without a common key do not conflict, because a token has only one signature.
+// the cloud. Trusts without a common key do not conflict. A token has only one signature, so the
+// keys of only one of these trusts can verify the token.
+//
 // A project can copy the public keys of a cluster, and create a trust before the owner of the
 // cluster does. The owner then gets Exists until an administrator deletes the trust of that
 // project.
