@@ -130,9 +130,9 @@ func isBucketName(name string) bool {
 // this limit, the sequence numbers of the loaded cloud never overflow in practice.
 const maxSequence = 1 << 63
 
-// checkShape checks the schema, the clock, the sequences of buckets, the lengths of keys and
-// values, and the encoding of scheduled work. Table.Check checks the tables, and CheckJournal
-// checks the journal.
+// checkShape checks the schema, the clock, the sequence numbers of buckets, the lengths of keys
+// and values, and the encoding of work items. It does not check the tables or the journal (see
+// Table.Check and CheckJournal).
 func (t *Tx) checkShape() error {
 	meta := t.read(bucketMeta)
 	if have := meta.Get(keySchema); string(have) != schema {

@@ -10,9 +10,9 @@ import (
 )
 
 // The file has the top-level buckets "meta", "journal" and "due". In addition, each table has a
-// bucket "object/KIND", and each index of a table has a bucket "index/KIND/NAME". The bucket
-// "usage" contains the used amount of each quota of a project. The buckets "note/NAME" contain
-// notes.
+// bucket "object/KIND", and each index of a table has a bucket "index/KIND/NAME". For each
+// project and quota, the bucket "usage" contains the used amount. The buckets "note/NAME" contain
+// notes (see Notes).
 //
 // A pool of numbers has the buckets "pool/NAME", "free/NAME" and "held/NAME". bbolt stores a
 // sequence number for "pool/NAME". All numbers below the sequence number are used, except the
@@ -119,7 +119,7 @@ func (t *Tx) TakeThis(pool string, n uint64) (ok bool, err error) {
 	return true, held.Put(u64(n), []byte{})
 }
 
-// Give marks the number n of a pool as free.
+// Give puts the number n back into a pool. A later call of Take or TakeThis can then use n.
 func (t *Tx) Give(pool string, n uint64) error {
 	b, err := t.write(poolName(pool))
 	if err != nil {

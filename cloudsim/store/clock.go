@@ -10,8 +10,8 @@ import (
 // machine's clock. The zero Clock shows the machine's time.
 //
 // The store's file contains the clock, and each transaction reads the clock from
-// this file. A restart therefore keeps the clock, and a loaded state contains its
-// own clock.
+// this file. A restart therefore keeps the clock. The load of a saved state replaces
+// the clock with the clock of that state.
 type Clock struct {
 	Machine, Cloud time.Time
 	Rate           float64 // 0: the clock stands still

@@ -103,9 +103,9 @@ func TestDamagedEvent(t *testing.T) {
 	}
 }
 
-// TestCompactAfterALoad proves that Compact counts existing events and not revisions. If a cloud
-// loads a state whose revision is lower than the revision of the cloud, the journal has a gap: some
-// revisions have no events.
+// TestCompactAfterALoad proves that Compact counts existing events and not revisions. If the
+// revision of a loaded state is lower than the revision of the cloud, the journal gets a gap. A gap
+// is a range of revisions without events.
 func TestCompactAfterALoad(t *testing.T) {
 	dir := t.TempDir()
 	open := func(name string, events int) *Store {
@@ -181,8 +181,9 @@ func TestCompactAfterALoad(t *testing.T) {
 	wantEvents(0)
 }
 
-// TestEventsBetweenGapsThatOverlap proves that Events counts a revision in two gaps only once. A
-// gap is a range of revisions without events. The gaps of an imported state can overlap.
+// TestEventsBetweenGapsThatOverlap proves that Events returns the correct number of events if two
+// gaps contain the same revision. A gap is a range of revisions without events. The gaps of an
+// imported state can overlap.
 func TestEventsBetweenGapsThatOverlap(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "cloud.db"))
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/store"
 )
 
-// header reads a file of testdata/redo. Each file contains the first two blocks of a redo log that
-// an earlier version left when a signal killed its process. The log "killed" contains the last
-// commits before the signal. In the case "settled", the last commit was too large for the log.
-// Therefore the earlier version wrote this commit only to bbolt's file. The header of "settled"
-// states that bbolt's file contains all commits.
+// header reads a file of testdata/redo. Each file contains the first two blocks of a redo log. An
+// earlier version of the program left this log when a signal killed the process. The log "killed"
+// contains the last commits before the signal. For the log "settled", the last commit was too
+// large. Therefore the earlier version wrote this commit only to bbolt's file. The header of
+// "settled" states that bbolt's file contains all commits.
 func header(t *testing.T, name string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "redo", name+".redo"))

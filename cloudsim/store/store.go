@@ -84,7 +84,7 @@ type failure struct {
 
 // Open opens the file at path, and creates it if it does not exist. It returns an error if another
 // process has the file open. It also returns an error if an earlier version of cloudsim left a redo
-// log that may contain commits missing in the file.
+// log that may contain commits that are missing in the file.
 func Open(path string) (*Store, error) {
 	if err := checkRedoLog(path); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func recoverTo(err *error) {
 // panicOnFault converts a memory fault of this goroutine to a panic. If bbolt uses an address in a
 // damaged page, it may read outside of the mapped file. This read causes a memory fault. Without
 // panicOnFault, this fault ends the process. The returned function restores the previous setting.
-// Call this function and recoverTo with defer. recoverTo converts the panic to an error.
+// Call the returned function and recoverTo with defer. recoverTo converts the panic to an error.
 func panicOnFault() (before func()) {
 	was := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(was) }
@@ -177,8 +177,8 @@ func (s *Store) ensureSchema(path string) (err error) {
 	})
 }
 
-// Probe returns an error if the store cannot commit. It commits an empty transaction
-// with the same syncs as any other transaction.
+// Probe returns an error if the store cannot commit. It commits an empty transaction.
+// This commit syncs the file in the same way as a commit with changes.
 func (s *Store) Probe() error {
 	return s.Update("", func(tx *Tx) error { tx.dirty = true; return nil })
 }
@@ -192,7 +192,7 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.ahead.file.Close())
 }
 
-// Tx is a transaction. A Tx is valid only until the function that receives it returns.
+// Tx is a transaction. Do not use a Tx after the function that received it has returned.
 type Tx struct {
 	// Now is the time of all changes in the transaction, in UTC. Only SetClock changes it.
 	Now time.Time

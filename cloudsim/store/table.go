@@ -40,7 +40,7 @@ const (
 	byName    = "name"
 )
 
-// key returns the key of a resource in Tx.traces.
+// key returns the key that a resource has in Tx.traces.
 func (t Table[T]) key(id string) string { return string(t.Kind) + "/" + id }
 
 func (t Table[T]) bucket() []byte { return []byte("object/" + string(t.Kind)) }
@@ -69,8 +69,8 @@ func (t Table[T]) indexEntries(v *T) [][2][]byte {
 }
 
 // NextID returns an id that the table has not returned before, for example i-00002a. After
-// Tx.Replace, it can return an earlier id again. The first sixteen million ids sort in the order of
-// their creation.
+// Tx.Replace, it can return an earlier id again. For the first sixteen million ids, the
+// sort order is the order of their creation.
 func (t Table[T]) NextID(tx *Tx) (string, error) {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -246,8 +246,8 @@ func (t Table[T]) Scan(tx *Tx, project cloudsim.ProjectID, afterID string) func(
 }
 
 // revision returns the revision of the next event of a resource. With CoalesceEvents, the next
-// event can replace an event of the resource that the transaction has already written. In this
-// case revision returns the revision of the replaced event.
+// event can replace an earlier event of the same transaction and resource. In this case revision
+// returns the revision of the replaced event.
 func (t Table[T]) revision(tx *Tx, id string) (uint64, error) {
 	if last, ok := tx.traces[t.key(id)]; ok && t.CoalesceEvents && last.at.Equal(tx.Now) && last.caller == tx.Caller && last.cause == tx.Cause {
 		return last.revision, nil

@@ -17,8 +17,8 @@ type Use struct {
 	N    int64
 }
 
-// One returns a function for Table.Uses. With this function, each resource uses 1 of the given
-// quota.
+// One returns a function for the field Uses of a Table. With this function, each resource uses 1 of
+// the given quota.
 func One[T any](name cloudsim.QuotaName) func(*T) []Use {
 	return func(*T) []Use { return []Use{{name, 1}} }
 }
@@ -97,8 +97,8 @@ func (u usage) add(project cloudsim.ProjectID, uses []Use) {
 }
 
 // check returns an error for each count in u that differs from the stored count. It also returns an
-// error for the first stored count that is missing from u. If u contains no count of a quota for
-// any project, check ignores the stored counts of this quota.
+// error for the first stored count that is missing from u. It checks only the quotas that have a
+// count in u for at least one project.
 func (u usage) check(tx *Tx) error {
 	var all []error
 	names := map[string]bool{}
