@@ -121,8 +121,8 @@ func (d *disk) has(repo, content string) bool {
 }
 
 // TestClaimWithOutdatedRecord proves that a request with the record of a deleted repository does
-// not empty the folder of a new repository with the same name. A request can have this record if
-// the request began before the deletion.
+// not empty the folder of a new repository with the same name. If a request began before the
+// deletion, the request can still have this record.
 func TestClaimWithOutdatedRecord(t *testing.T) {
 	d := newDisk(t)
 	before := d.ids["a/web"]

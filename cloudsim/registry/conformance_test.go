@@ -14,8 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// conformanceTest is a running registry with a bearer token. The conformance tests send plain HTTP
-// requests to the endpoints end-1 to end-13 of the OCI distribution specification 1.1.
+// conformanceTest is a running registry with a bearer token. The conformance tests use no registry
+// client. They send HTTP requests directly to the endpoints end-1 to end-13 of the OCI distribution
+// specification 1.1.
 type conformanceTest struct {
 	*world
 	bearer string
@@ -176,9 +177,9 @@ func TestConformanceUploads(t *testing.T) {
 }
 
 // TestConformanceManifests tests the endpoints end-3, end-7 and end-9 of the OCI distribution
-// specification. The test pushes a manifest by tag and by digest, reads the same bytes, and deletes
-// the manifest by tag and by digest. The registry refuses a manifest with a wrong media type or
-// digest.
+// specification. The test pushes a manifest by tag and by digest, and checks that the registry
+// returns the same bytes. Then the test deletes the manifest by tag and by digest. The registry
+// refuses a manifest with a wrong media type or digest.
 func TestConformanceManifests(t *testing.T) {
 	c := newConformance(t)
 	raw, d := c.manifest(t, "team-a/web", "layer", nil)

@@ -13,7 +13,7 @@
 // on the cloud's clock. It also checks that the present roles of the token's
 // owner permit the access.
 //
-// Repositories share content, and the storage keeps each blob once. A repository
+// Repositories share content, and the storage keeps each blob once. But a repository
 // serves only blobs that a client pushed or mounted into this repository. A
 // periodic collection removes unreferenced content.
 package registry

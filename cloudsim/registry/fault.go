@@ -22,8 +22,8 @@ func (e *injectedFault) Error() string {
 }
 
 // faultCodes maps the kind of an error to the HTTP status and the error code of the reply. If
-// the map does not contain the kind, the reply has the code UNKNOWN. If the fault also sets no
-// status, the reply has the status 500.
+// the map does not contain the kind, the reply has the status 500 and the code UNKNOWN. If the
+// fault sets a status, the reply has this status instead.
 var faultCodes = map[cloudsim.Kind]struct {
 	status int
 	code   string

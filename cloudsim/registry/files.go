@@ -38,8 +38,8 @@ import (
 type files struct {
 	dir     string
 	reserve int64 // bytes of the disk that pushes must leave free
-	// The garbage collector holds this lock for writing. A request that links a blob holds this
-	// lock for reading, so that the garbage collector cannot remove the blob.
+	// The garbage collector holds this lock for writing. A request that adds a blob to a
+	// repository holds this lock for reading, so that the garbage collector cannot remove the blob.
 	collecting sync.RWMutex
 	owning     sync.Mutex
 

@@ -50,8 +50,8 @@ func (w *world) fill(t *testing.T, bytes int64) {
 }
 
 // TestPushWithoutEnd proves that a client that pushes without end cannot fill the disk. If a push
-// request (PATCH, PUT or POST) would use the reserve, the registry answers with status 507 and the
-// reason. Clients can still pull.
+// request (PATCH, PUT or POST) would leave less free space than the reserve, the registry answers
+// with status 507 and the reason. Clients can still pull.
 func TestPushWithoutEnd(t *testing.T) {
 	const reserve = 24 << 20
 	c, free := smallRegistry(t, reserve)

@@ -103,8 +103,8 @@ func requestID(r *http.Request) string {
 }
 
 // allow returns an error if the request has no permission for the given action on a repository. If
-// the engine has permitted the action, allow does not ask the engine again for the same request,
-// repository and action. The audit trail therefore has only one entry for this access.
+// the engine has already permitted this action on this repository for the same request, allow does
+// not ask the engine again. The audit trail therefore has only one entry for this access.
 func (g *guard) allow(ctx context.Context, repo, action string) error {
 	s := sessionOf(ctx)
 	if slices.Contains(s.allowed, access{repo, action}) {

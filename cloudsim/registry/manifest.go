@@ -26,7 +26,7 @@ type manifest struct {
 }
 
 // requiredBlobs returns the blobs that the repository of m must have. It leaves out
-// layers with URLs, because the content of such layers is at these URLs, not in the
+// layers with URLs, because the content of these layers is at the URLs, not in the
 // registry.
 func (m manifest) requiredBlobs() (all []oci.Descriptor) {
 	if m.Config != nil {

@@ -31,8 +31,8 @@ type usage struct {
 	bytes int64 // size of blobs, manifests and open uploads; a blob in two repositories counts twice
 }
 
-// usageAge is the maximum age of a measurement that checkBytes reuses. A
-// measurement of 10,000 blobs takes about 50 ms.
+// usageAge is the maximum age of a measurement that checkBytes reuses. checkBytes does not measure
+// on every call, because a measurement of 10,000 blobs takes about 50 ms.
 const usageAge = 5 * time.Second
 
 // checkUploads returns an error if one more open upload would exceed the

@@ -125,7 +125,8 @@ func TestFaults(t *testing.T) {
 		}
 	})
 	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: 600_000}, func() {
-		// The client sends a request and then closes its half of the TLS connection.
+		// The client sends a request and then closes its half of the TLS connection. The registry
+		// must not wait for the end of the delay, and must close the connection without an answer.
 		conn, err := tls.Dial("tcp", w.host, w.http.Transport.(*http.Transport).TLSClientConfig.Clone()) //nolint:forcetypeassert // start sets this type
 		if err != nil {
 			t.Fatal(err)
@@ -262,9 +263,9 @@ func TestForgedTokens(t *testing.T) {
 }
 
 // TestRotation proves that the published key set has the old and the new key during the overlap of
-// a rotation. During the overlap, the registry accepts bearer tokens of both keys. The test
-// also checks that a bearer token expires after five minutes. If the client's password expires
-// earlier, the bearer token expires together with the password.
+// a rotation. During the overlap, the registry accepts bearer tokens from before and after the
+// rotation. The test also checks that a bearer token expires after five minutes. If the client's
+// password expires earlier, the bearer token expires together with the password.
 func TestRotation(t *testing.T) {
 	w := start(t)
 	ci := w.user(t, "ci", cloudsim.RoleRegistryWriter, "")

@@ -224,9 +224,10 @@ func manifestOf(r *http.Request) (repo, reference string, ok bool) {
 }
 
 // readManifest authorizes a push and then reads the manifest. It rejects an invalid reference or
-// manifest with status 400. The OCI library would answer with status 404 or 500. If readManifest
-// succeeds, the caller must call the returned function release at the end of the request. This
-// function frees the entry that the request occupies in the semaphore server.manifests.
+// manifest with status 400, because the OCI library would answer with status 404 or 500. If
+// readManifest succeeds, the caller must call the returned function release at the end of the
+// request. This function frees the entry that the request occupies in the semaphore
+// server.manifests.
 func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, reference string) (release func(), err error) {
 	ctx := r.Context()
 	if err := s.guard.allow(ctx, repo, push); err != nil {
@@ -295,9 +296,9 @@ func (s *server) resolveSuffix(r *http.Request) error {
 	return nil
 }
 
-// withoutMount returns a request for an upload if r asks for the mount of a blob that the caller
-// cannot pull from the source repository. Otherwise it returns r. The OCI distribution
-// specification recommends an upload if a mount is not possible.
+// withoutMount checks whether r asks for the mount of a blob from another repository. If the caller
+// cannot pull the blob from that repository, withoutMount returns a request for an upload without
+// the mount, as the OCI distribution specification recommends. Otherwise it returns r.
 func (s *server) withoutMount(r *http.Request) *http.Request {
 	q := r.URL.Query()
 	from, blob := q.Get("from"), q.Get("mount")

@@ -23,7 +23,7 @@ const (
 
 // TLS returns the TLS configuration of a registry with the given host names. At each call,
 // the certificate authority in dir signs a new certificate. TLS creates the authority if
-// dir has none. The list hosts must not be empty.
+// dir has none. The parameter hosts must contain at least one name.
 func TLS(dir string, hosts []string) (*tls.Config, error) {
 	ca, err := cert.Load(filepath.Join(dir, CAFile), filepath.Join(dir, caKeyFile))
 	if errors.Is(err, fs.ErrNotExist) {

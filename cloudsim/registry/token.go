@@ -71,15 +71,16 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 	s.mint(w, r, id, caller, req)
 }
 
-// refusePassword answers a request with a missing or invalid password. It records the refusal in
-// the audit trail, with the error why as the reason. If this error is not Unauthenticated, the
-// status is 503, because the password may be valid. Otherwise the status is 401, except in the
-// following case.
+// refusePassword answers a request with a missing or invalid password. The parameter why is the
+// reason for the refusal. refusePassword records this reason in the audit trail. If the reason is
+// not Unauthenticated, the status is 503, because the password may be valid. Otherwise the status
+// is 401, except in the following case.
 //
 // If the token endpoint answers 401, containerd shows only the status, without the reason.
-// Therefore a request with a scope gets a bearer token without permissions if its password is
-// missing or has the cloud's format (a JWT). When containerd uses the bearer token, the registry
-// refuses the request and answers with the reason. containerd shows this reason in the pod's event.
+// Therefore some requests get a bearer token without permissions instead. Each of these requests
+// has a scope, and has either no password or a password in the cloud's format (a JWT). When
+// containerd uses the bearer token, the registry refuses the request and answers with the reason.
+// containerd shows this reason in the pod's event.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	if cloudsim.KindOf(why) != cloudsim.Unauthenticated {

@@ -39,10 +39,10 @@ func (f *files) startUpload(about *session, repo string) (*upload, error) {
 	return &upload{files: f, repo: repo, id: id, file: file, want: -1, about: about}, nil
 }
 
-// resumeUpload continues an upload. If the client sent no offset, the library
-// passes the offset 0. So resumeUpload accepts 0 for an upload of any size. If
-// the request contains data, the method Write later checks that the offset is
-// equal to the size of the upload.
+// resumeUpload continues an upload. If the offset is neither 0 nor the size of the upload,
+// resumeUpload returns ErrRangeInvalid. It accepts 0 for an upload of any size, because the OCI
+// library also passes 0 if the client sent no offset. If the request contains data, the method
+// Write later checks that the offset is equal to the size of the upload.
 func (f *files) resumeUpload(about *session, repo, id string, offset int64) (*upload, error) {
 	if !uploadRE.MatchString(id) {
 		return nil, oci.ErrBlobUploadUnknown
