@@ -40,8 +40,8 @@ type AuditTrail struct {
 	Dropped uint64       `json:"dropped" doc:"Number of older calls that are not in memory any more; see --audit-file"`
 }
 
-// AuditOptions select entries of the audit trail. The zero value selects all stored entries. In the
-// HTTP API, Limit 0 selects only the newest DefaultPageSize entries.
+// AuditOptions select entries of the audit trail. The zero value selects all stored entries. But in
+// the HTTP API, the limit 0 selects only the newest DefaultPageSize entries.
 type AuditOptions struct {
 	Caller    string    // name of the service account or token
 	Operation string    // pattern of operation ids; "" means all operations

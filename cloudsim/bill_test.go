@@ -2,8 +2,8 @@ package cloudsim
 
 import "testing"
 
-// TestRateLimitsErrorOrder proves that the error about several fields always names the fields in the
-// same order.
+// TestRateLimitsErrorOrder proves that an error about several invalid fields always names these
+// fields in the same order.
 func TestRateLimitsErrorOrder(t *testing.T) {
 	limits := RateLimits{Read: Rate{Burst: -1}, Write: Rate{Burst: -1}}
 	const want = "read.burst must be between 0 and a million, got -1; write.burst must be between 0 and a million, got -1"

@@ -24,7 +24,8 @@ type Clock struct {
 	NextDue      *time.Time `json:"nextDue,omitempty" doc:"RFC 3339; time at which the cloud's next scheduled work is due. Absent if no work is scheduled"`
 }
 
-// These are the limits of the clock.
+// MaxClockRate is the highest rate of a clock. MaxClockAdvance is the longest time by which a call
+// can advance a clock.
 const (
 	MaxClockRate    = 10_000
 	MaxClockAdvance = tenYears * time.Second // for one call

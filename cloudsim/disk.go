@@ -40,9 +40,9 @@ const (
 )
 
 // diskMoves lists every allowed transition of a disk. Move returns Conflict for a verb that is not
-// listed for the current state, e.g. Delete for an attached disk. In this table, Attach, Detach,
-// Resize and Modify end in the state DiskInUse. For a disk without attachments, the engine then
-// applies the verb Vacate at once, which changes the state to DiskAvailable.
+// listed for the current state, e.g. Delete for an attached disk. In this table, the verbs Attach,
+// Detach, Resize and Modify end in the state DiskInUse. For a disk without attachments, the engine
+// then applies the verb Vacate at once, which changes the state to DiskAvailable.
 var diskMoves = map[DiskState]map[Verb]DiskState{
 	DiskCreating:  {Settle: DiskAvailable, Cancel: DiskDeleting, Copy: DiskCopying, Delete: DiskDeleting},
 	DiskCopying:   {Settle: DiskAvailable, Cancel: DiskDeleting, Fail: DiskFailed, Delete: DiskDeleting},
@@ -105,7 +105,8 @@ type Disk struct {
 	Status          DiskStatus   `json:"status" doc:"State of the data, as the data plane reports it"`
 }
 
-// DiskStatus is the data plane's report about the data of a disk or a snapshot.
+// DiskStatus describes the data of a disk or a snapshot. The data plane stores this data and
+// reports this status.
 type DiskStatus struct {
 	SizeGiB int    `json:"sizeGiB,omitempty" doc:"Size of the data file of the disk or snapshot in GiB; absent until the file exists"`
 	Error   string `json:"error,omitempty" doc:"Reason why the data differs from the record"`
@@ -145,8 +146,8 @@ func (d Disk) Attachment(instance InstanceID) (Attachment, bool) {
 	return d.Attachments[n], true
 }
 
-// Move applies verb to d. It returns Conflict and leaves d unchanged if d's
-// state does not allow verb.
+// Move applies verb to d. If d's state does not allow verb, Move returns Conflict and does not
+// change d.
 func (d *Disk) Move(verb Verb) error {
 	return changeState(&d.State, diskMoves, verb, KindDisk, string(d.ID))
 }

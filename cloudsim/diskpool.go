@@ -20,7 +20,7 @@ func DiskPoolName(zone, diskType string) string { return zone + "." + diskType }
 const MaxPoolGiB = 1 << 30
 
 // SetDiskPool sets the size of a pool. If the new size is smaller than the total size of the pool's
-// disks, the cloud refuses new and larger disks in the pool. The existing disks stay.
+// disks, the cloud refuses requests that need more space in the pool. The existing disks stay.
 type SetDiskPool struct {
 	SizeGiB int `json:"sizeGiB" minimum:"0" maximum:"1073741824" doc:"New size in GiB; 0 for a pool without space" example:"100"`
 }

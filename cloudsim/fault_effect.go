@@ -45,8 +45,8 @@ var faultBreaks = map[FaultEffectType][]string{
 
 // Breaks reports whether the effect t can apply to an operation. For example, the effect stockOut
 // cannot apply to an operation that lists resources, and the effect stuckState cannot apply to an
-// operation that only reads. In the operation registry.challenge, the registry tells a client to
-// request a token. Only the effect corruptToken can apply to this operation.
+// operation that only reads. In the operation registry.challenge, the image registry tells a
+// client to request a token. Only the effect corruptToken can apply to this operation.
 func (t FaultEffectType) Breaks(operation string) bool {
 	if operation == RegistryChallenge {
 		return t == FaultCorruptToken
@@ -96,8 +96,8 @@ func (e FaultEffect) Strikes(operation string) bool {
 	return e.Type.Breaks(operation) && (e.Type != FaultZoneOutage || e.Scope != OutageData)
 }
 
-// ErrorKind returns the kind of the error with which e answers a call. It applies only to effects
-// that answer with an error.
+// ErrorKind returns the kind of the error with which e answers a call. For an effect that
+// does not answer with an error, the result has no meaning.
 func (e FaultEffect) ErrorKind() Kind {
 	if kind, ok := ParseKind(e.Kind); ok {
 		return kind

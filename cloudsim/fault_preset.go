@@ -15,8 +15,8 @@ type FaultPresetList struct {
 	Items []FaultPreset `json:"items"`
 }
 
-// PresetZone is the zone of each preset fault that affects only one zone. InZone replaces
-// this zone with another zone.
+// PresetZone is the default zone of the presets. If a fault of a preset affects only one
+// zone, it affects PresetZone. The method InZone selects another zone.
 const PresetZone = "sim-1a"
 
 // Zoned reports whether p has a fault that affects only one zone.

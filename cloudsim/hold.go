@@ -112,9 +112,9 @@ type WorkDuration struct {
 	Millis int64 `json:"millis" minimum:"0" maximum:"86400000" example:"30000" doc:"Duration in milliseconds; with 0, the work completes at once"`
 }
 
-// WorkDurations override the durations of the cloud's profile. A profile sets how long operations
-// take. If several entries of Items cover an operation, the first of these entries sets its
-// duration. New durations do not change the end of running work.
+// WorkDurations sets how long operations take. If several entries of Items cover an operation, the
+// first of these entries sets the duration of the operation. If no entry covers an operation, the
+// cloud's profile sets the duration. New durations do not change the end of running work.
 type WorkDurations struct {
 	Items []WorkDuration `json:"items" maxItems:"100" doc:"Durations of operations. For an operation, the cloud uses the first entry that matches its kind and verb"`
 }

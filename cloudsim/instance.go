@@ -46,7 +46,7 @@ func InstanceStates() []InstanceState {
 	}
 }
 
-// InstanceAddressType describes from where clients can reach an address.
+// InstanceAddressType tells which clients can reach an address.
 type InstanceAddressType string
 
 const (
@@ -76,22 +76,21 @@ type Instance struct {
 	Network   NetworkID `json:"network,omitempty" doc:"Id of the instance's first network, which the instance keeps" example:"net-000001"`
 	Subnet    SubnetID  `json:"subnet,omitempty" doc:"Id of the subnet with the instance's addresses in its first network" example:"subnet-000001"`
 	PodRanges []string  `json:"podRanges,omitempty" doc:"Ranges for the instance's pods, from the network's pod ranges, IPv4 first; for node.spec.podCIDRs" example:"[\"10.244.0.0/24\"]"`
-	// NetworkInterfaces contains the additional networks. The field Network is the first network of
-	// the instance, and Addresses has only the addresses in this network.
+	// NetworkInterfaces contains the instance's addresses in its additional networks. The field
+	// Addresses contains only the addresses in the instance's first network.
 	NetworkInterfaces []NetworkInterface `json:"networkInterfaces,omitempty" doc:"Addresses of the instance in additional networks. Simulated machines, load balancers and the metadata service do not use these addresses"`
 	// Crashed is the time of a simulated power failure of the instance's machine. As in a real
 	// cloud, the state does not show such a crash: the instance stays in the state running until
 	// its next operation, e.g. a reboot.
 	Crashed *time.Time `json:"crashed,omitempty" doc:"Time at which the instance lost its power. The instance keeps the state running until its next operation, such as a reboot"`
-	// ReportsDevices becomes true when a hypervisor first sends a report about the instance's
-	// devices.
+	// ReportsDevices becomes true with the first report of a hypervisor about the instance's
+	// devices. It becomes false when the hypervisor ends its reports with ForgetDevices.
 	ReportsDevices bool     `json:"reportsDevices,omitempty" doc:"Whether a hypervisor reports the devices of the instance's machine. The cloud then completes attachments and detachments only after a report"`
 	Notices        []Notice `json:"notices,omitempty" doc:"Announced maintenance and preemption, soonest first"`
 }
 
-// InternalIP returns the instance's first internal address. Load balancers
-// forward to this address. InternalIP returns "" if the instance has no
-// internal address.
+// InternalIP returns the instance's first internal address. Load balancers use this address for
+// targets without an IP. InternalIP returns "" if the instance has no internal address.
 func (i Instance) InternalIP() string {
 	for _, a := range i.Addresses {
 		if a.Type == AddressInternal {

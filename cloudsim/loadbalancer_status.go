@@ -55,7 +55,8 @@ type LoadBalancerStats struct {
 	Targets   []TargetStats   `json:"targets" doc:"One entry for each target, in the order of status.targets. After them, targets that drain"`
 }
 
-// LoadBalancerTraffic is an item in the list of the counters of all load balancers.
+// LoadBalancerTraffic contains the traffic counters of one load balancer, with its id, name and
+// project.
 type LoadBalancerTraffic struct {
 	ID      LoadBalancerID `json:"id" example:"lb-000001"`
 	Name    string         `json:"name" example:"shop"`

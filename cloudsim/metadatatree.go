@@ -289,8 +289,8 @@ func (s MetadataTreeSpec) Covers(p string) bool {
 	return p == s.Prefix || strings.HasPrefix(p, s.Prefix+"/")
 }
 
-// Conflicts reports whether any path would belong to both trees. The path of a tree's session also
-// belongs to the tree.
+// Conflicts reports whether a path would belong to both trees. The path from which clients get the
+// session tokens of a tree also belongs to this tree.
 func (s MetadataTreeSpec) Conflicts(other MetadataTreeSpec) bool {
 	own := func(s, other MetadataTreeSpec) bool {
 		return s.Covers(other.Prefix) || other.Session != nil && (s.Covers(other.Session.Path) || s.Session != nil && s.Session.Path == other.Session.Path)

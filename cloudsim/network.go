@@ -117,8 +117,8 @@ func (n Network) Ranges() []netip.Prefix { return parseRanges(n.IPv4, n.IPv6) }
 // Usable reports whether callers can create resources in n.
 func (n Network) Usable() bool { return n.State == NetworkAvailable || n.State == NetworkUpdating }
 
-// Move applies verb to n. It returns Conflict and leaves n unchanged if n's
-// state does not allow verb.
+// Move applies verb to n. If n's state does not allow verb, Move returns Conflict and does not
+// change n.
 func (n *Network) Move(verb Verb) error {
 	return changeState(&n.State, networkMoves, verb, KindNetwork, string(n.ID))
 }

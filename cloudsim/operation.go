@@ -55,7 +55,7 @@ var operationMoves = map[OperationState]map[Verb]OperationState{
 	OperationRunning: {Settle: OperationDone, Fail: OperationFailed, Cancel: OperationCancelled},
 }
 
-// Operation describes slow work that the cloud has accepted: the caller, the
+// Operation describes slow work that the cloud has accepted. It contains the caller, the
 // target and the progress. Operations continue after a restart of the cloud.
 type Operation struct {
 	ID OperationID `json:"id" example:"op-000001"`
@@ -103,14 +103,14 @@ func (o Operation) PercentAt(now time.Time) int {
 	return min(99, max(0, int(100*float64(now.Sub(o.CreatedAt))/float64(all))))
 }
 
-// Move applies verb to o. It returns Conflict and leaves o unchanged if o's
-// state does not allow verb.
+// Move applies verb to o. If o's state does not allow verb, Move returns Conflict and does not
+// change o.
 func (o *Operation) Move(verb Verb) error {
 	return changeState(&o.State, operationMoves, verb, KindOperation, string(o.ID))
 }
 
-// changeState implements the Move methods. It returns Conflict if moves has no transition for the
-// verb.
+// changeState implements the Move methods. It returns Conflict if the map moves has no transition
+// for the verb in the current state.
 func changeState[S ~string](state *S, moves map[S]map[Verb]S, verb Verb, kind ResourceKind, id string) error {
 	next, ok := moves[*state][verb]
 	if !ok {

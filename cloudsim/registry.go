@@ -8,8 +8,9 @@ import (
 )
 
 // The operations of the image registry. These operations are not routes of the cloud's API.
-// Roles can permit these operations by name or by class. Faults can affect these
-// operations.
+// A role can permit the last four operations by name. PermitRead also permits RegistryPull.
+// PermitWrite also permits RegistryPush and RegistryDelete. Faults can affect all operations of
+// the registry.
 const (
 	RegistryChallenge = "registry.challenge" // the answer that tells a client to request a token
 	RegistryToken     = "registry.token"     // a client's request for a token

@@ -21,10 +21,10 @@ type Role struct {
 
 // Permission is an operation id such as "loadBalancers.create", or a pattern such as "disks.*". In
 // a pattern, * stands for any characters. A permission can also be a class of operations:
-// PermitRead or PermitWrite. The classes do not contain operations on access rights (for example
-// tokens.create) and operations on the whole cloud (for example faults.create). A role can permit
-// these operations only with the operation's id or with a pattern. For operations on the whole
-// cloud, a caller also needs a role binding for all projects.
+// PermitRead or PermitWrite. The classes contain no operations on access rights (for example
+// tokens.create), and no operations on the whole cloud (for example faults.create). A role can
+// permit these operations only with the operation's id or with a pattern. For operations on the
+// whole cloud, a caller also needs a role binding for all projects.
 type Permission string
 
 // PermitRead and PermitWrite are the classes of operations. If a future version of the cloud adds
@@ -96,7 +96,7 @@ func PredefinedRoles() []Role {
 }
 
 // CreateRole requests a role. The call is idempotent: the same request with the same name
-// returns the existing role.
+// returns the existing role. A different request with the same name returns Exists.
 type CreateRole struct {
 	Name        string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"disk-keeper" doc:"Unique in the cloud"`
 	Labels      map[string]string `json:"labels,omitempty"`
@@ -147,7 +147,8 @@ type RoleBinding struct {
 }
 
 // CreateRoleBinding requests a role binding. The call is idempotent: the same request with
-// the same name returns the existing role binding.
+// the same name returns the existing role binding. A different request with the same name
+// returns Exists.
 type CreateRoleBinding struct {
 	Name           string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"ci-pulls"`
 	Labels         map[string]string `json:"labels,omitempty"`

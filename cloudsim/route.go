@@ -59,8 +59,8 @@ func (i Instance) Carries() bool {
 // IsIn reports whether the route belongs to the given network.
 func (r Route) IsIn(n NetworkID) bool { return r.Network == n }
 
-// Move applies verb to r. It returns Conflict and leaves r unchanged if r's
-// state does not allow verb.
+// Move applies verb to r. If r's state does not allow verb, Move returns Conflict and does not
+// change r.
 func (r *Route) Move(verb Verb) error {
 	return changeState(&r.State, routeMoves, verb, KindRoute, string(r.ID))
 }

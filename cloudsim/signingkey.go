@@ -11,8 +11,8 @@ type SigningKeyID string
 // KindSigningKey is the kind of resource in events and operations about signing keys.
 const KindSigningKey ResourceKind = "signingKey"
 
-// KeyUse is the purpose of a signing key. A document or token that was signed for one use is not
-// valid for another use, even if issuer and audience are the same.
+// KeyUse is the purpose of a signing key. A signature for one purpose is not valid for another
+// purpose, even if issuer and audience are the same.
 type KeyUse string
 
 const (
@@ -57,8 +57,8 @@ type SigningKey struct {
 	Private   []byte          `json:"private,omitempty" hidden:"true"` // private half in PKCS #8; the API never returns this field
 }
 
-// Move applies verb to k. It returns Conflict and leaves k unchanged if k's
-// state does not allow verb.
+// Move applies verb to k. If k's state does not allow verb, Move returns Conflict and does not
+// change k.
 func (k *SigningKey) Move(verb Verb) error {
 	return changeState(&k.State, signingKeyMoves, verb, KindSigningKey, string(k.ID))
 }
@@ -67,8 +67,8 @@ func (k *SigningKey) Move(verb Verb) error {
 // stay valid, in seconds.
 const MaxKeyOverlap = 30 * 24 * 3600
 
-// RotateSigningKey requests a new key for one use. The previous key then does not sign any
-// more. The signatures of the previous key stay valid for OverlapSeconds.
+// RotateSigningKey requests a new key for one use. After the rotation, the previous
+// key does not sign any more. Its signatures stay valid for OverlapSeconds.
 type RotateSigningKey struct {
 	Use            KeyUse `json:"use" enum:"identity,registry"`
 	OverlapSeconds int64  `json:"overlapSeconds" minimum:"0" maximum:"2592000" example:"3600" doc:"Seconds for which signatures of the previous key stay valid; 0 for not at all. Use at least the lifetime of a token: with a smaller value the cloud refuses tokens that have not expired"`

@@ -54,8 +54,8 @@ type Snapshot struct {
 	Status     DiskStatus      `json:"status" doc:"State of the data, as the data plane reports it"`
 }
 
-// Move applies verb to s and updates ReadyToUse. It returns Conflict and leaves
-// s unchanged if s's state does not allow verb.
+// Move applies verb to s and updates ReadyToUse. If s's state does not allow verb, Move returns
+// Conflict and does not change s.
 func (s *Snapshot) Move(verb Verb) error {
 	err := changeState(&s.State, snapshotMoves, verb, KindSnapshot, string(s.ID))
 	s.ReadyToUse = s.State == SnapshotReady

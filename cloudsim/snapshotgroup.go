@@ -18,8 +18,8 @@ type SnapshotGroup struct {
 	ReadyToUse bool          `json:"readyToUse" doc:"Whether disks can be created from all snapshots of the group"`
 }
 
-// Move applies verb to g and updates ReadyToUse. It returns Conflict and leaves
-// g unchanged if g's state does not allow verb.
+// Move applies verb to g and updates ReadyToUse. If g's state does not allow verb, Move returns
+// Conflict and does not change g.
 func (g *SnapshotGroup) Move(verb Verb) error {
 	err := changeState(&g.State, snapshotMoves, verb, KindSnapshotGroup, string(g.ID))
 	g.ReadyToUse = g.State == SnapshotReady

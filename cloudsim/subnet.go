@@ -68,8 +68,8 @@ func GatewayOf(r netip.Prefix) netip.Addr {
 // IsIn reports whether the subnet belongs to the given network.
 func (s Subnet) IsIn(n NetworkID) bool { return s.Network == n }
 
-// Move applies verb to s. It returns Conflict and leaves s unchanged if s's
-// state does not allow verb.
+// Move applies verb to s. If s's state does not allow verb, Move returns Conflict
+// and does not change s.
 func (s *Subnet) Move(verb Verb) error {
 	return changeState(&s.State, subnetMoves, verb, KindSubnet, string(s.ID))
 }

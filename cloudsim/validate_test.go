@@ -278,8 +278,8 @@ func TestValidateNamesAllFields(t *testing.T) {
 }
 
 // TestValidateRefusesControls proves that Validate refuses labels and paths
-// with control characters. A label could control a terminal, and a path could
-// inject a header into a probe request.
+// with control characters. Otherwise a label could send control sequences to a
+// user's terminal, or a path could inject a header into the request of a health check.
 func TestValidateRefusesControls(t *testing.T) {
 	label := func(v string) error {
 		return CreateInstance{Name: "a", Zone: "z", Type: "t", Labels: map[string]string{"k": v}}.Validate()

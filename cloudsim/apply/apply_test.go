@@ -222,8 +222,8 @@ func TestApplyChecksFirst(t *testing.T) {
 }
 
 // TestApplyTargets proves that apply finds the target of a hold or a fault by its name or its id.
-// Resources of several kinds can have this name. Apply then selects the resource by the kind of the
-// hold, or by the operation of the fault.
+// If resources of several kinds have this name, the field kind of the hold or the operation of the
+// fault selects one of them.
 func TestApplyTargets(t *testing.T) {
 	cl := cloudtest.Start(t)
 	token, err := cl.CreateToken(t.Context(), cloudsim.CreateToken{Name: "temporary", Role: cloudsim.RoleReader})
@@ -316,10 +316,9 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// TestApplyFixedMembers adds a JSON member to the file of an existing resource. The resource in the
-// cloud does not have this member, and an update cannot change the member. If the cloud's answers
-// for this kind of resource can contain the member, apply returns Exists. If these answers never
-// contain the member, apply ignores it.
+// TestApplyFixedMembers creates a resource from a file, and then applies the file again with an
+// additional JSON member. An update cannot change this member. If the cloud's answers for this kind
+// of resource can contain the member, apply returns Exists. Otherwise apply ignores the member.
 func TestApplyFixedMembers(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const disk, hold = "disks:\n- {name: data, zone: sim-1a, type: fast, sizeGiB: 10", "holds:\n- {name: slow, kind: instance, verb: stop"

@@ -26,11 +26,12 @@ var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
 // TargetID returns the id of the target of a hold or a fault. The parameter kindName is the kind of
 // the target, in the singular or in the plural. The parameter nameOrID is the name or the id of the
-// target. If nameOrID is an id, the resource need not exist. For an unknown name, TargetID returns
-// NotFound. If kindName is unknown, it returns NotFound for every name. The map plannedNames
-// contains the resources that a later call will create. A key consists of the API path in
-// targetLists, a space and the name of the resource. If plannedNames contains the target, TargetID
-// returns nameOrID itself, because the resource has no id yet.
+// target. If nameOrID is an id, the resource need not exist. If nameOrID is a name that no resource
+// of this kind has, TargetID returns NotFound. If kindName is unknown, TargetID returns NotFound
+// for every name, because it cannot search for the name. The map plannedNames contains the
+// resources that a later call will create. A key consists of the API path in targetLists, a space
+// and the name of the resource. If plannedNames contains the target, TargetID returns nameOrID
+// itself, because the resource has no id yet.
 func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string, plannedNames map[string]bool) (string, error) {
 	kind, known := ParseKind(kindName)
 	path, listed := targetLists[kind]

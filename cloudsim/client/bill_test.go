@@ -52,7 +52,7 @@ func TestBill(t *testing.T) {
 // TestWatchAudit proves that a watch of the audit trail yields each selected call once, in the
 // order of the calls' numbers. To begin after a stored call, the client sends the number of this
 // call. If the cloud has no call with this number, the watch yields Gone. The watch ends when an
-// admin deletes the caller's token.
+// admin deletes the token that the watch uses.
 func TestWatchAudit(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	mine := cloudtest.As(t, cloud, "mine", cloudsim.RoleReader)

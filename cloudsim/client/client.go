@@ -36,9 +36,9 @@ type Client struct {
 	HTTP  *http.Client // must not be nil. Its Timeout does not limit watches and other long calls
 	Token TokenSource  // nil: call without a token
 	// Project is the id or the name of the project of all calls, or "*" for all projects. If it is
-	// empty, the cloud uses the project of the token. With a token without a project, such as the
-	// admin token, an empty Project selects all projects, and new resources belong to the default
-	// project.
+	// empty, the cloud uses the project of the token. Some tokens, e.g. the admin token, have no
+	// project. With these tokens, an empty Project selects all projects, and new
+	// resources belong to the default project.
 	Project cloudsim.ProjectID
 	// UserAgent names the caller in the cloud's journal and metrics.
 	UserAgent string
@@ -47,8 +47,8 @@ type Client struct {
 	// ExportState or Ready. Before a retry, the client waits for the time in Retry-After, plus a
 	// random time of up to half of the Retry-After. Because of the random time, not all clients
 	// retry at the same time. The client does not retry if the wait would exceed the deadline of
-	// ctx, or if the Retry-After is above MaxRetryWait. If Retries is 0, the call returns a
-	// cloudsim.Error with the field RetryAfter.
+	// ctx, or if the Retry-After is above MaxRetryWait. If the client does not retry, the call
+	// returns a cloudsim.Error with the field RetryAfter.
 	Retries int
 }
 
@@ -62,7 +62,7 @@ const maxReply = 64 << 20
 
 // call sends a request and decodes the JSON answer. The JSON body of the request contains the value
 // reqBody. If reqBody is nil, the request has no body. For a reply with status 204, call returns
-// the zero value. The caller must escape variable segments of the path with seg.
+// the zero value. The caller must escape variable segments of the path with the function seg.
 func call[T any](ctx context.Context, c *Client, method, path string, reqBody any, opts ...func(*http.Request)) (out T, err error) {
 	resp, err := c.insist(ctx, method, path, reqBody, opts...)
 	if err != nil {

@@ -37,8 +37,8 @@ func (c *Client) FaultTargets(ctx context.Context) ([]cloudsim.FaultTarget, erro
 }
 
 // FaultPresets returns the presets that the cloud knows, least severe first. The function
-// cloudsim.FaultPresets returns the presets of this program. The presets of a cloud with
-// another version can differ.
+// cloudsim.FaultPresets instead returns the presets of this program. The two lists can differ if
+// the cloud and this program have different versions.
 func (c *Client) FaultPresets(ctx context.Context) ([]cloudsim.FaultPreset, error) {
 	all, err := call[cloudsim.FaultPresetList](ctx, c, "GET", "/v1/faults/presets", nil)
 	return all.Items, err

@@ -53,11 +53,11 @@ func (c *Client) CrashInstance(ctx context.Context, id cloudsim.InstanceID) (clo
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/crash", nil)
 }
 
-// ReportDevices reports all devices that the machine of an instance has now. From the first report
-// on, the cloud waits for a report before it completes an attachment or a detachment of this
-// instance. For an attachment, the report must say that the machine has the disk's device. For a
-// detachment, the report must say that the machine no longer has the device. If the cloud waits
-// longer than a minute for the report, the operation fails.
+// ReportDevices reports all devices that the machine of an instance has now. After the first
+// report, the cloud completes the attachment or detachment of a disk of this instance only if a
+// report confirms the change. For an attachment, the report must say that the machine has the
+// disk's device. For a detachment, the report must say that the machine no longer has the device.
+// If the cloud waits longer than a minute for the report, the operation fails.
 func (c *Client) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req cloudsim.ReportDevices) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "PUT", "/v1/instances/"+seg(id)+"/devices", req)
 }

@@ -24,7 +24,7 @@ type plug struct {
 	disk     cloudsim.DiskID
 	verb     string // attach, detach, read
 	instance cloudsim.InstanceID
-	many     bool // the disk may be attached to many instances
+	many     bool // the disk allows attachments to several instances
 }
 
 // attachAnswer is an answer: an error, or the sorted list of the instances to which the disk is

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateNetwork begins to create a network and returns the network. Callers can create
-// subnets in the network when the creation of the network has ended. A call of
+// CreateNetwork begins to create a network and returns the network. Until the
+// creation has ended, CreateSubnet returns Conflict for this network. A call of
 // WaitOperation with the network's field Operation waits until the creation has ended.
 func (c *Client) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) (cloudsim.Network, error) {
 	return call[cloudsim.Network](ctx, c, "POST", "/v1/networks", req)

@@ -6,8 +6,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateRoute begins to create a route and returns the route. It returns Exists if the network has
-// another route to the same destination, and Exhausted if the network can have no more routes.
+// CreateRoute begins to create a route and returns the route. It returns Exists if another route of
+// the network has the requested destination. It returns Exhausted if the network has its maximum
+// number of routes.
 func (c *Client) CreateRoute(ctx context.Context, req cloudsim.CreateRoute) (cloudsim.Route, error) {
 	return call[cloudsim.Route](ctx, c, "POST", "/v1/routes", req)
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// RotateSigningKey makes a new key for the purpose in req, and retires the previous key for this
-// purpose. The caller must be an admin.
+// RotateSigningKey makes a new key for the purpose req.Use, and retires the previous key for this
+// purpose. Signatures of the retiring key stay valid for req.OverlapSeconds. Then the cloud deletes
+// the retiring key. The caller must be an admin.
 func (c *Client) RotateSigningKey(ctx context.Context, req cloudsim.RotateSigningKey) (cloudsim.SigningKey, error) {
 	return call[cloudsim.SigningKey](ctx, c, "POST", "/v1/signing-keys", req)
 }

@@ -16,9 +16,9 @@ import (
 const socketScheme = "unix://"
 
 // ValidURL reports whether u is a valid URL of a Client. The scheme must be http, https or unix. A
-// URL such as unix:///run/cloudsim.sock names a Unix socket. An http or https URL may have a path,
-// to which the client appends the paths of the API. It must not have a user name, a password, a
-// query or a fragment.
+// URL such as unix:///run/cloudsim.sock names a Unix socket. An http or https URL may have a path.
+// The client appends the paths of the API to this path. The URL must not have a user name, a
+// password, a query or a fragment.
 func ValidURL(u string) bool {
 	if path, ok := strings.CutPrefix(u, socketScheme); ok {
 		return strings.HasPrefix(path, "/")
@@ -54,10 +54,11 @@ func (c *Client) base() string {
 	return strings.TrimRight(c.URL, "/")
 }
 
-// Trust makes the transport t accept only certificates of the certificate authorities in the PEM
-// file caFile. This restriction applies only to clouds at an https URL. If caFile is "", Trust
-// changes nothing, and t trusts the certificate authorities of the system. If Trust cannot read the
-// file, or the file contains no certificate, Trust returns an Invalid error that names the file.
+// Trust makes the transport t accept only certificates that a certificate authority in the PEM file
+// caFile has issued. This restriction applies only to clouds at an https URL. If caFile is "",
+// Trust changes nothing, and t trusts the certificate authorities of the system. If Trust cannot
+// read the file, or the file contains no certificate, Trust returns an Invalid error that names the
+// file.
 func Trust(t *http.Transport, caFile string) error {
 	if caFile == "" {
 		return nil

@@ -44,7 +44,8 @@ func (c *Client) ResetState(ctx context.Context) error {
 	return err
 }
 
-// DiffStates compares two saved states. The name "" stands for the running cloud.
+// DiffStates compares two states. Each state is a saved state, or the running cloud if
+// its name is "".
 func (c *Client) DiffStates(ctx context.Context, from, to string) (cloudsim.StateDiff, error) {
 	q := url.Values{}
 	if from != "" {

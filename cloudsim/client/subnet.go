@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateSubnet begins to create a subnet and returns the subnet. Callers can create
-// instances in the subnet when the creation of the subnet has ended. A call of
+// CreateSubnet begins to create a subnet and returns the subnet. Until the
+// creation has ended, CreateInstance returns Conflict for this subnet. A call of
 // WaitOperation with the subnet's field Operation waits until the creation has ended.
 func (c *Client) CreateSubnet(ctx context.Context, req cloudsim.CreateSubnet) (cloudsim.Subnet, error) {
 	return call[cloudsim.Subnet](ctx, c, "POST", "/v1/subnets", req)

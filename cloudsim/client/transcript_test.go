@@ -155,10 +155,10 @@ func TestReplayWithoutTimes(t *testing.T) {
 	}
 }
 
-// TestReplayOfADialect proves that a replay repeats a call that came through a dialect. A replay
-// also repeats a call that a client signed with an access key. A dialect is a server for another
-// cloud's API. A fault can match the name of a call in this API, such as aws.RunInstances. So the
-// replay must also send this name.
+// TestReplayOfADialect proves that a replay repeats a call that came through a dialect. A dialect
+// is a server for another cloud's API. A fault can match the name of a call in this API, for
+// example aws.RunInstances. So the replay must also send this name. The test also proves that a
+// replay repeats a call that a client signed with an access key.
 func TestReplayOfADialect(t *testing.T) {
 	var out bytes.Buffer
 	c, ctx := cloudtest.Start(t, recordable(cloudtest.WithTranscript(&out))...), t.Context()

@@ -24,7 +24,7 @@ var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent not
 // o.Bookmark is not 0, it also yields bookmarks. It ends without an error when ctx ends, or when
 // the caller leaves the loop. In all other cases, the last item is an error, for example:
 //   - Gone: the journal no longer contains all events after o.Since, or LoadState or ResetState
-//     has replaced the contents of the cloud after o.Since.
+//     has replaced the contents of the cloud after the revision o.Since.
 //   - Unavailable: the connection ended or hangs.
 //   - Unauthenticated or Denied: the token is no longer valid, or the caller may no longer watch.
 //   - Exhausted: too many watches are open.
@@ -45,9 +45,9 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 }
 
 // WatchAudit yields entries of the audit trail, in the order of their numbers. It yields each entry
-// that o selects and that has a higher number than o.After. It ignores o.Limit. WatchAudit ends,
-// and yields errors, in the same cases as Watch, except for Gone. If o.After is 0, it begins with
-// the oldest entry in the cloud's memory. It yields Gone if its next entry is no longer in memory,
+// that o selects and that has a higher number than o.After. It ignores o.Limit. If o.After is 0, it
+// begins with the oldest entry in the cloud's memory. WatchAudit ends, and yields errors, in the
+// same cases as Watch. Only the cause of Gone is different: the next entry is no longer in memory,
 // e.g. after a restart. The caller must have the permission audit.watch in all projects. To resume,
 // set After to the Number of the last handled entry.
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
@@ -174,9 +174,9 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 // cases as Watch.
 //
 // LoadState also loads the events of the saved state. ListEvents returns only the first page of
-// these events, and returns Gone for later pages. A watch from revision 0 yields all these events.
-// If o.Since is 0 and a later page returns Gone, AllEvents therefore reads the whole journal again
-// with a watch.
+// these events. For later pages it returns Gone, because a call cannot begin in the middle of these
+// events. But a watch from revision 0 yields all these events. So if o.Since is 0 and ListEvents
+// returns Gone for a later page, AllEvents reads the whole journal again with a watch.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

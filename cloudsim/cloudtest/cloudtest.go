@@ -50,7 +50,7 @@ type options struct {
 func WithProfile(p engine.Profile) Option { return func(o *options) { o.cfg.Profile = p } }
 
 // WithFrozenClock stops the cloud's clock at the given time. The zero time means
-// the beginning of 2030. The client's AdvanceClock moves the clock.
+// the beginning of 2030. The client's method AdvanceClock moves the clock.
 func WithFrozenClock(start time.Time) Option {
 	if start.IsZero() {
 		start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -66,23 +66,24 @@ func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed 
 // cannot change the Issuer, because Start sets the Issuer after all options.
 func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
-// WithTranscript records every call, and writes the records to w. The client's Replay can send the
-// calls to another cloud that a test has started with the same options.
+// WithTranscript records every call, and writes the records to w. The client's method Replay can
+// send the calls to another cloud that a test has started with the same options.
 func WithTranscript(w io.Writer) Option { return func(o *options) { o.transcriptTo = w } }
 
 // WithLog sets the logger of the cloud.
 func WithLog(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
 // WithPart adds another component to the cloud, such as a data plane. Start calls the function run
-// in a new goroutine. When the test ends, the package cancels the context of run, and waits for
-// run. If run returns an error, the test fails.
+// in a new goroutine. When the test ends, the package cancels the context of run, and waits until
+// run returns. If run returns an error, the test fails.
 func WithPart(run func(context.Context, *engine.Engine) error) Option {
 	return func(o *options) { o.parts = append(o.parts, run) }
 }
 
 // InBubble uses connections in memory instead of TCP, so that a test can run a cloud in a
 // bubble of testing/synctest. In a bubble, time advances as soon as all goroutines wait.
-// The cloud uses the bubble's clock.
+// But time does not advance while a goroutine waits for a TCP connection. The cloud uses the
+// bubble's clock.
 func InBubble() Option { return func(o *options) { o.pipes = newPipes() } }
 
 // OnSocket makes the cloud listen on a Unix socket instead of TCP.

@@ -168,8 +168,8 @@ const maxTarget = 128
 
 // A dialect is a server that translates the API of another cloud. dialectCallHeader is the
 // request header in which a dialect sends the name of the other cloud's call. The cloud
-// uses this header only for fault rules and for the audit trail. Therefore a caller needs
-// no permission to send the header.
+// uses this header only for fault rules, the audit trail and transcripts. Therefore a
+// caller needs no permission to send the header.
 const dialectCallHeader = "Dialect-Call"
 
 func supportsIfMatch(o *huma.Operation) bool {

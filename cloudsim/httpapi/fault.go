@@ -19,10 +19,11 @@ import (
 // operations to control and repair the cloud.
 var unaffectedNouns = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
-// identityGet is the operation with which the console finds out the rights of a user. A dialect
-// uses identityGet to check its caller. Faults affect identityGet only in calls of dialects. So an
-// administrator with a token can always open the console and delete the faults. For a new console
-// link, the console calls tokens.create, and faults can affect this call.
+// identityGet is the operation with which the console finds out the rights of a user. A dialect is
+// a server that translates the API of another cloud. Dialects use identityGet to check their
+// callers. Faults affect identityGet only in calls of dialects. So an administrator with a token
+// can always open the console and delete the faults. But a fault for tokens.create can prevent new
+// console links, because the console calls tokens.create for each new link.
 const identityGet = "identity.get"
 
 // withFaults returns a function that calls fn and applies the fault rules before and after
@@ -113,8 +114,9 @@ func applyBefore(ctx context.Context, hit engine.Strike) error {
 }
 
 // applyAfter applies the effects that begin after the work of a call. At this time the changes
-// are durable. If the effect drops the reply, the caller gets no answer. Otherwise, if the work
-// failed, the caller gets the error of the work.
+// are durable. The effect loseReply drops the reply. If the work succeeded, the effect
+// errorAfterCommit returns the fault's error. If the work failed, applyAfter returns nil, and the
+// caller gets the error of the work.
 func applyAfter(ctx context.Context, hit engine.Strike, failed error) error {
 	switch {
 	case hit.Fault == nil:
@@ -132,9 +134,9 @@ func drop() {
 	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way that works for every protocol
 }
 
-// injectedFault returns the error of a fault's effect. The caller must always get the message of
-// this error. The function toProblem hides the message of an Internal error, but not the message of
-// a *problem.
+// injectedFault returns the error of a fault's effect. The client must always get the message of
+// this error. The method toProblem hides the message of an Internal error, but not the message of a
+// *problem. Therefore injectedFault returns a *problem.
 func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := e.ErrorKind()

@@ -167,7 +167,7 @@ func TestFaultLatency(t *testing.T) {
 }
 
 // TestFaultOfIdentity proves that a fault affects the operation identity.get only if a dialect
-// makes the call.
+// makes the call. A dialect is a server that translates the API of another cloud.
 func TestFaultOfIdentity(t *testing.T) {
 	c := cloudtest.Start(t)
 	createFault(t, c, "*", cloudsim.FaultEffect{Type: cloudsim.FaultError}, cloudsim.FaultWhen{})
@@ -242,9 +242,9 @@ func TestFaultMaxOverTheWire(t *testing.T) {
 }
 
 // TestFaultTargets proves that a fault for "*" affects every operation in the list of fault
-// targets. It calls only operations with the methods GET and DELETE, because these need no request
-// body. The list must contain no operation on faults. The test also proves that CreateFault returns
-// Invalid for a fault that matches no operation.
+// targets. The test calls only operations with the methods GET and DELETE, because these need no
+// request body. The test also proves that the list contains no operation on faults, and that
+// CreateFault returns Invalid for a fault that matches no operation.
 func TestFaultTargets(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	targets, err := c.FaultTargets(ctx)

@@ -53,8 +53,8 @@ var requestIDRE = regexp.MustCompile(`^[-_.A-Za-z0-9]{1,64}$`)
 const replyTimeout = 30 * time.Second
 
 // middleware returns a handler that wraps the handler of every request. It sets the request
-// id and the deadline of the reply. It recovers from a panic. After the call, it records
-// metrics, the audit entry, a log line and the trace.
+// id and the deadline of the reply. It recovers from a panic of the wrapped handler. After the
+// wrapped handler has ended, it records metrics, the audit entry, a log line and the trace.
 func (a *api) middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()

@@ -27,7 +27,7 @@ import (
 )
 
 // localCloud is a cloud with an HTTP handler that a test calls directly, without a network. The
-// loop of the engine runs only after the test has called runEngine.
+// engine completes due work only after the test has called runEngine.
 type localCloud struct {
 	http.Handler
 	engine *engine.Engine
@@ -88,7 +88,8 @@ func (o *localCloud) runEngine(t *testing.T) {
 }
 
 // TestReady proves that a cloud is ready when it has finished all overdue work. A cloud is
-// not ready while its store cannot commit. A request can exclude a check by name.
+// not ready while its store cannot commit. The route /readyz runs several named checks. A request
+// can exclude a check from the result.
 func TestReady(t *testing.T) {
 	o := observe(t, nil)
 	if code, body := o.ask("GET", "/readyz", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]recovered failed: work that became due") || !strings.Contains(body, "[+]store-commit ok") {

@@ -24,8 +24,8 @@ func newRouters(newRouter func() *mux.Router) routerTable {
 
 func (n routerTable) otherPaths() *mux.Router { return n.routers[""] }
 
-// routerOf returns the router for a path. For a path that is not clean, such as //v1/disks, any
-// router is correct, because every router redirects such a path.
+// routerOf returns the router for a path. For a path that is not clean, such as //v1/disks,
+// routerOf may return any router, because every router redirects the client to the clean path.
 func (n routerTable) routerOf(path string) *mux.Router {
 	if r, ok := n.routers[nounOf(path)]; ok {
 		return r

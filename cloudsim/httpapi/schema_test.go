@@ -114,8 +114,9 @@ func refusedMembers(t *testing.T, request reflect.Type, raw []byte) (members []s
 	return members
 }
 
-// limit is a documented limit of a member. The field name contains the schema keyword of the limit,
-// such as maxLength. The last two fields contain values within and beyond the limit.
+// limit is a documented limit of a member. The string limit.name is the schema keyword,
+// such as maxLength. The limit allows the values in limit.within, but not the values in
+// limit.beyond.
 type limit struct {
 	member, name   string
 	within, beyond []any

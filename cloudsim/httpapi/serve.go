@@ -15,8 +15,8 @@ import (
 const shutdownGrace = 5 * time.Second
 
 // ServeProfiles serves Go's profiles on ln until ctx ends. The paths of the profiles begin with
-// /debug/pprof/. A profile contains data from the memory of the process, so ln should be a Unix
-// socket from run.Socket.
+// /debug/pprof/. A profile contains data from the memory of the process. Therefore ln should be
+// a Unix socket from run.Socket, which only its owner may use.
 func ServeProfiles(ctx context.Context, ln net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

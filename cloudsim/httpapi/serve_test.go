@@ -80,8 +80,8 @@ func TestHalfARequest(t *testing.T) {
 	}
 }
 
-// TestRequestsOfForeignPages proves that a web page with a DNS name that points to this machine
-// cannot read the metrics or the API reference.
+// TestRequestsOfForeignPages proves that a web page of another server cannot read the metrics or
+// the API reference, even if the DNS name of the page points to this machine.
 func TestRequestsOfForeignPages(t *testing.T) {
 	o := observe(t, nil)
 	for _, path := range []string{"/metrics", "/docs"} {

@@ -94,7 +94,8 @@ func (a *api) exportState(ctx context.Context, in *ByName) (*huma.StreamResponse
 // exported embedded structs.
 type Upload struct{ in io.Reader }
 
-// Resolve keeps the body for streaming, so that huma does not read it.
+// Resolve stores a reader of the request body in u, so that the handler can stream the body. If the
+// body has more than maxStateBody bytes, the reader returns an error.
 func (u *Upload) Resolve(hc huma.Context) []error {
 	r, w := humamux.Unwrap(hc)
 	u.in = http.MaxBytesReader(w, r.Body, maxStateBody)

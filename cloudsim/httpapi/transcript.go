@@ -127,8 +127,8 @@ func isText(contentType string) bool {
 	return contentType == "" || strings.Contains(contentType, "json") || strings.HasPrefix(contentType, "text/")
 }
 
-// listener stores the beginning of a request body while the server reads the body. It does not
-// limit the size of the body.
+// listener reads a request body for the server, and keeps a copy of the first bytes. The copy has
+// at most maxBody+1 bytes. The server can also read a longer body.
 type listener struct {
 	io.ReadCloser
 	buf  bytes.Buffer

@@ -51,7 +51,8 @@ type watchCounter struct {
 }
 
 // addWatch counts a new watch. It returns Exhausted if too many watches are open. The
-// caller must call leave at the end of the watch.
+// caller must call the function leave when the watch ends. Otherwise the cloud continues to count
+// this watch.
 func (w *watchCounter) addWatch(ctx context.Context) (leave func(), err error) {
 	id, owner := engine.Principal(ctx)
 	most := maxWatchesEach

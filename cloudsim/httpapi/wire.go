@@ -142,7 +142,7 @@ func (a *api) toProblem(ctx context.Context, err error) *problem {
 	return p
 }
 
-// refuse writes the error reply for err. Handlers outside of huma call refuse.
+// refuse writes the error reply for err. Handlers outside of huma use this method.
 func (a *api) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := a.toProblem(r.Context(), err)
 	w.Header().Set("Content-Type", p.ContentType(""))
@@ -172,8 +172,8 @@ func bearer(header string) string {
 	return strings.TrimSpace(secret)
 }
 
-// revision parses an If-Match header. If the header is missing or *, it returns 0. If any
-// other header is not a quoted revision, it returns Invalid.
+// revision parses the value of an If-Match header. If the header is missing or its value is *, it
+// returns 0. If another value is not a quoted revision, it returns Invalid.
 func revision(header string) (uint64, error) {
 	if header == "" || header == "*" {
 		return 0, nil

@@ -42,17 +42,17 @@ type Handler interface {
 // Watch is the type of the client's Watch method.
 type Watch = func(context.Context, cloudsim.WatchOptions) iter.Seq2[cloudsim.Event, error]
 
-// bookmark is the period of bookmarks from a cloud in the same process. A remote cloud chooses this
-// period itself. Bookmarks advance the revision of a watch while the watch gets no events. The
-// cloud's journal loses its oldest events. Because of the bookmarks, the watch's last revision is
-// recent. So the journal still has this revision when Run resumes the watch.
+// bookmark is the time between two bookmarks of a watch. It applies only if the cloud runs in the
+// same process, because a remote cloud chooses this time itself. A bookmark advances the revision
+// of a watch that gets no events. Without bookmarks, the cloud's journal could drop the events
+// after this revision. Run could then not resume the watch.
 const bookmark = time.Minute
 
-// Run keeps the copy of h up to date until ctx ends. When a watch ends with the error Unavailable
-// or Exhausted, Run waits and then resumes the watch. After any other error, Run waits and then
-// lists everything again. For example, after the error Gone the watch cannot resume from its last
-// revision. The last argument is the backoff for these waits. Every event of the watch resets the
-// backoff.
+// Run keeps the handler's copy of the resources up to date until ctx ends. When a watch ends with
+// the error Unavailable or Exhausted, Run waits and then resumes the watch. After any other error,
+// Run waits and then lists everything again. One of these errors is Gone: the watch cannot resume
+// from its last revision. The parameter between is the backoff for these waits. Every event of the
+// watch resets the backoff.
 func Run(ctx context.Context, watch Watch, h Handler, between backoff.Backoff) {
 	r := reader{watch: watch, handler: h, between: between}
 	for ; ctx.Err() == nil; r.between.Wait(ctx) {

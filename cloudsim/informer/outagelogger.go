@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// OutageLogger is the part of a Handler that logs when the cloud becomes unreachable and reachable
-// again. An error of kind Gone is not an outage, because the cloud has answered.
+// OutageLogger logs the beginning and the end of each outage of the cloud. A Handler can embed
+// OutageLogger. An error of kind Gone is not an outage, because the cloud has answered.
 type OutageLogger struct {
 	Log *slog.Logger
 

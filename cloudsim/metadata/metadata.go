@@ -40,9 +40,9 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 
 // Config configures a service.
 type Config struct {
-	// Listener is a listener from the function Listen. The caller must call Listen in the
-	// network namespace of the instance, but may call Run in any namespace. Run closes the
-	// listener.
+	// Listener is a listener from the function Listen. The listener is in the network namespace
+	// in which the caller calls Listen. The caller may call Run in another namespace. Run closes
+	// the listener.
 	Listener net.Listener
 	// Instance is the instance that the listener belongs to. If Instance is empty, the
 	// service finds the instance by the source address of the connection.

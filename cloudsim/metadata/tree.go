@@ -116,7 +116,8 @@ func isSecret(path string) bool {
 	return false
 }
 
-// AccessToken is a token with which the instance's service account calls the cloud.
+// AccessToken is the answer at tokenOfPath. The instance sends this token to the cloud to
+// authenticate as its service account.
 type AccessToken struct {
 	AccessToken string `json:"accessToken"`
 	ExpiresIn   int64  `json:"expiresIn"` // minimum time until the token expires, in seconds
