@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"allinone": main})
 }
 
-// TestScripts runs the scripts in testdata/script with the binary. With UPDATE_SCRIPTS=1 it
-// writes the actual output into the scripts.
+// TestScripts runs the scripts in testdata/script. In the scripts, the test binary is the program
+// allinone. With UPDATE_SCRIPTS=1, TestScripts writes the actual output into the scripts.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// runCLI runs a command line of allinone in this process. The command calls the cloud of the
-// client cl.
+// runCLI runs the command "allinone cloud" with the given arguments in this process. The command
+// calls the same cloud as the client cl.
 func runCLI(ctx context.Context, t *testing.T, cl *client.Client, stderr *bytes.Buffer, args ...string) (code int, stdout string) {
 	t.Helper()
 	secret, err := cl.Token()

@@ -1,7 +1,7 @@
 // Command machine is the first process of a real node. In this project, a real node is a simulated
 // machine that runs real containers. Only the hypervisor of allinone starts this command, in new
 // namespaces. It is a separate program to save memory, because every node runs one such process.
-// This process needs 2 MiB of memory, and a process of allinone needs 30 MiB.
+// This process needs 2 MiB of memory, but a process of allinone would need 30 MiB.
 package main
 
 import (

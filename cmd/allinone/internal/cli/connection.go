@@ -67,8 +67,9 @@ type whereDialect struct {
 }
 
 // DialectOfLab returns the URL of a dialect of the running lab, and the file with a token for its
-// callers. If the flag --data-dir selects a folder without a running lab, DialectOfLab returns
-// Unavailable. Otherwise, if no running lab has this dialect, it returns empty strings.
+// callers. If no lab runs in the folder of the flag --data-dir, DialectOfLab returns Unavailable.
+// Without this flag, it returns empty strings if no lab runs. It also returns empty strings if the
+// lab does not have the dialect.
 func (c *Connection) DialectOfLab(name string) (url, tokenFile string, err error) {
 	w, err := c.lab()
 	return w.Dialects[name].URL, w.Dialects[name].TokenFile, err
@@ -114,8 +115,8 @@ func (c *Connection) lab() (w whereCloud, err error) {
 }
 
 // Client returns a client of the cloud. It takes the URL and the token from the flags, the
-// environment or the running lab, in this order. With --data-dir, it does not take the URL and the
-// token from the environment. If none of these sources contains a URL, Client uses DefaultCloudURL.
+// environment or the running lab, in this order. With --data-dir, it ignores the URL and the token
+// in the environment. If none of these sources contains a URL, Client uses DefaultCloudURL.
 // The client sends the lab's token only to the lab's cloud.
 func (c *Connection) Client() (*client.Client, error) {
 	at, tokenFile, caFile := c.URL, c.TokenFile, c.CAFile

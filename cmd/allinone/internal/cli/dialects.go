@@ -48,8 +48,7 @@ func dialectsNamed(names []string) (all []dialect.Dialect) {
 }
 
 // DiskLinks returns a function for the dialects with the given names. For a disk, this function
-// returns paths of the device. Programs that use one of these dialects look for the device at these
-// paths. DiskLinks ignores unknown names.
+// returns the device paths that clients of these dialects expect. DiskLinks ignores unknown names.
 func DiskLinks(names []string) func(cloudsim.DiskID) []string {
 	dialects := dialectsNamed(names)
 	return func(id cloudsim.DiskID) (all []string) {
@@ -63,8 +62,8 @@ func DiskLinks(names []string) func(cloudsim.DiskID) []string {
 }
 
 // RegistryHosts returns a function for the dialects with the given names. For a project and a
-// region, this function returns host names of the registry. Programs that use one of these dialects
-// expect the registry at these host names. RegistryHosts ignores unknown names.
+// region, this function returns the host names at which clients of these dialects expect the image
+// registry. RegistryHosts ignores unknown names.
 func RegistryHosts(names []string) func(cloudsim.ProjectID, string) []string {
 	dialects := dialectsNamed(names)
 	return func(project cloudsim.ProjectID, region string) (all []string) {

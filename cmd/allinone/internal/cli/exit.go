@@ -51,8 +51,8 @@ func ExitCode(err error) int {
 func CodeOf(k cloudsim.Kind) int { return exitCodes[k].code }
 
 // NoteStart changes cmd and its subcommands. Each command then sets *began to true before it calls
-// its function Run or RunE. If a command returns an error while *began is false, the error is a
-// mistake in the command line.
+// its function Run or RunE. If *began is still false when a command returns an error, the command
+// line contains a mistake.
 func NoteStart(cmd *cobra.Command, began *bool) {
 	switch run, plain := cmd.RunE, cmd.Run; {
 	case run != nil:

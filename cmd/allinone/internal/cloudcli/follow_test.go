@@ -14,9 +14,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// TestFollowResumesAfterBookmark proves that a watch continues after the last bookmark. The watch
-// must not use the revision of the last event, because the journal may no longer contain this
-// event.
+// TestFollowResumesAfterBookmark proves that follow continues after the last bookmark when the
+// connection has ended. It must not continue after the older revision of the last event, because
+// the journal may no longer contain the events after this revision.
 func TestFollowResumesAfterBookmark(t *testing.T) {
 	var since []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

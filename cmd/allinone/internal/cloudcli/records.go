@@ -53,10 +53,10 @@ func (d *documentFlags) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("document", "document-file")
 }
 
-// read returns the document of the flag that the user has set. If the user has set no flag, read
-// returns an empty document. If a file is longer than the cloud's limit, read cuts the document one
-// byte after the limit. This document is still too long, so the method Validate of the request
-// refuses it.
+// read returns the document from --document, or from the file of --document-file. If the user has
+// set neither flag, it returns an empty document. From the file, it reads at most one byte more
+// than the cloud's limit. If the document contains this additional byte, the method Validate of the
+// request refuses the document.
 func (d *documentFlags) read(c *cli.Connection) (json.RawMessage, error) {
 	flag, raw := "document", []byte(d.text)
 	if d.file != "" {

@@ -110,10 +110,11 @@ the secret to a new file that only you can read.`,
 	return cmd
 }
 
-// createInto creates a file at path, calls createFn, and writes the text from createFn into the
-// file. createFn creates a resource with a secret. If createInto cannot create the file, it does
-// not call createFn, because it could not store the secret. If createFn returns an error,
-// createInto removes the file. The user sets path with the flag flagName.
+// createInto creates a new file at path and then calls createFn. createFn creates a resource, and
+// returns the resource and a text with its secret. createInto writes this text into the file. If
+// createInto cannot create the file, it does not call createFn, because it could not store the
+// secret. If createFn returns an error, createInto removes the file. The user sets path with the
+// flag flagName.
 func createInto[T cloudsim.Resource, ID ~string](k kind[T, ID], flagName, path string, createFn func() (T, string, error)) (v T, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

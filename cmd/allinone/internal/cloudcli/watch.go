@@ -21,10 +21,11 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// follow watches the cloud and calls handle for every event after o.Since. After an outage, follow
-// continues after the last event or bookmark, so it omits no events. Bookmarks advance this
-// position while no event matches o. Without bookmarks, this position could become so old that
-// the journal no longer contains the next events. follow returns the result of keepWatching.
+// follow watches the cloud and calls handle for every event after o.Since. It stores the revision
+// of the last event or bookmark. After an outage, it continues after this revision, so it omits no
+// events. While no event matches o, bookmarks advance the stored revision. Without bookmarks, the
+// revision could become so old that the journal no longer contains the next events. follow returns
+// the result of keepWatching.
 func follow(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsim.WatchOptions, handle func(cloudsim.Event) error) error {
 	o.Bookmark = time.Minute // any value enables bookmarks: the cloud chooses the interval; see WatchOptions
 	return keepWatching(ctx, c, func() iter.Seq2[cloudsim.Event, error] { return cl.Watch(ctx, o) }, func(ev cloudsim.Event) error {
@@ -141,8 +142,8 @@ func (w *listWatch[T, ID]) printDifferences(ctx context.Context, cl *client.Clie
 	return rev, w.print(news)
 }
 
-// newEvent returns the event for a resource that is new, changed or deleted according to
-// the list.
+// newEvent returns an event for the resource t. printDifferences needs this event for each change
+// that it finds, because a list contains no events.
 func (w *listWatch[T, ID]) newEvent(t T, typ cloudsim.EventType) (cloudsim.Event, error) {
 	object, err := json.Marshal(t)
 	m := t.Head()

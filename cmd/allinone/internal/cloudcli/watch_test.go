@@ -25,9 +25,10 @@ func TestWatchByNetwork(t *testing.T) {
 	}
 }
 
-// TestWatchRepeatsNothingThatTheListShowed proves that a watch does not print a change that the
-// list before the watch contained. The pages of a long list can have different revisions. So a
-// page can already contain a change for which the watch later gets an event.
+// TestWatchRepeatsNothingThatTheListShowed proves that a watch does not print a change again if the
+// list before the watch already contained the change. A watch starts at the revision of the list's
+// first page. The later pages can contain newer changes, and the watch gets events for these
+// changes.
 func TestWatchRepeatsNothingThatTheListShowed(t *testing.T) {
 	cl, ctx := cloudtest.Start(t), t.Context()
 	since, err := cl.ListRegions(ctx, cloudsim.ListOptions{})

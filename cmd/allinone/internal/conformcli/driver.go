@@ -18,8 +18,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// These are the values of the flag --driver. Any other value is the URL of a driver. driverExec is
-// only a prefix. The text after it is a shell command that runs once for each call of the driver.
+// These are the values of the flag --driver that are not the URL of a driver. driverExec is a
+// prefix of a value. The text after this prefix is a shell command, which runs once for each call
+// of the driver.
 const (
 	driverCloudsim = "cloudsim"
 	driverFake     = "fake"

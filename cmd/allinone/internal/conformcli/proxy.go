@@ -19,7 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// proxyGrace is the longest time that running calls may take after the context of serve has ended.
+// proxyGrace is the longest time that the function serve waits for running calls after its context
+// has ended.
 const proxyGrace = 2 * time.Second
 
 func newProxyCommand(e cli.Env) *cobra.Command {
@@ -72,8 +73,8 @@ API that checks a signature of this header, such as the API of AWS, refuses forw
 
 // startProxy serves a recording proxy on a free port of loopback. The proxy forwards calls to the
 // API at the URL upstream. The CCM gets the URL of the proxy in the environment variable envVar,
-// which has the form CONFORM_API_URL=URL. The proxy serves until the caller calls stop, even if ctx
-// ends earlier. After an interruption, the CCM still needs the proxy for the cleanup.
+// which has the form CONFORM_API_URL=URL. The proxy serves until the caller calls stop. An
+// interruption ends ctx, but not the proxy, because the CCM still needs it for the cleanup.
 func startProxy(ctx context.Context, upstream string) (p *proxy.Proxy, envVar string, stop func(), err error) {
 	if p, err = proxy.New(upstream); err != nil {
 		return nil, "", nil, cloudsim.Misuse(fmt.Errorf("--upstream: %w", err))

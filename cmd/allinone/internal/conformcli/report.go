@@ -26,8 +26,8 @@ func (f *reportFlags) addTo(fl *pflag.FlagSet) {
 }
 
 // verdict returns an error if ctx has ended, if the report r is not complete, or if a check with
-// the level MUST has failed. It also returns an error if conform.Grown finds a difference between
-// the call budgets of the report and of the baseline.
+// the level MUST has failed. It also returns an error if a call budget of the report is too large
+// or missing in comparison with the baseline. The method Grown of r compares the budgets.
 func (f *reportFlags) verdict(ctx context.Context, r conform.Report, baseline map[string]int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

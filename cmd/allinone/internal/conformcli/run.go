@@ -198,9 +198,9 @@ func readCapabilities(path string) (*conform.Capabilities, error) {
 	return &c, nil
 }
 
-// applyAccount creates the account of --ccm-rbac, and returns the name of the account's user. It
-// writes a kubeconfig file for the account into the folder work, and sets *kubeconfig to the path
-// of this file.
+// applyAccount creates the service account and the roles in the manifest of --ccm-rbac. It returns
+// the user name of the account. It writes a kubeconfig file for the account into the folder work,
+// and sets *kubeconfig to the path of this file.
 func (f *runFlags) applyAccount(ctx context.Context, kube *rest.Config, kubeconfig *string, work string) (user string, err error) {
 	file, err := os.Open(f.rbac)
 	if err != nil {
@@ -248,8 +248,8 @@ func (f *runFlags) startAPIServer(ctx context.Context) (*conform.APIServer, erro
 	return server, nil
 }
 
-// programDir returns the folder with the programs of the API server. The folder contains either
-// kube, or etcd and kube-apiserver.
+// programDir returns the folder with the programs of the API server. The folder must contain the
+// program kube, or the two programs etcd and kube-apiserver.
 func (f *runFlags) programDir() string {
 	own, err := os.Executable()
 	if err != nil {

@@ -173,8 +173,9 @@ func (f *linkFlags) make(ctx context.Context, c *cli.Connection, cl *client.Clie
 	return console.RequestLink(ctx, cl, at, console.CreateLink{ReadOnly: f.readOnly, TTLSeconds: int64(f.ttl / time.Second), Project: cl.Project})
 }
 
-// openBrowser opens the link in a browser. The arguments of a program are visible to other users,
-// so the browser gets the path of a file with the link instead. Only the user can read this file.
+// openBrowser opens the link in a browser. Other users can see the arguments of a program, so
+// openBrowser writes the link into a file that only the user can read. The browser gets the path of
+// this file.
 func openBrowser(ctx context.Context, w io.Writer, link string) error {
 	for _, name := range []string{"xdg-open", "open"} {
 		path, err := exec.LookPath(name)

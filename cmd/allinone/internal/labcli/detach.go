@@ -99,7 +99,8 @@ func (f *upFlags) detachedArgs(fl *pflag.FlagSet) []string {
 
 // listen reads the messages of a detached lab from pipe and prints the messages to w. When the lab
 // is ready, the function returns the report about the lab. If the lab failed, the function returns
-// the errors of the lab. If the lab ended without a report or errors, the function returns io.EOF.
+// the errors of the lab. If the lab ended and sent neither a report nor errors, the function
+// returns io.EOF.
 func listen(ctx context.Context, pipe io.Reader, w io.Writer) (process.Report, error) {
 	d := json.NewDecoder(pipe)
 	for {

@@ -17,13 +17,14 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/archive"
 )
 
-// imagesCLI contains the environment and the flag that all commands for images have.
+// imagesCLI contains the environment and the flag --nodes of all commands for images.
 type imagesCLI struct {
 	cli.Env
 	nodes []string
 	// open returns the images of the nodes.
 	open func(nodes []string) (real.Images, error)
-	// prefix is the part of an example command before the word "images".
+	// prefix is the text before the word "images" in example commands, for example
+	// "sudo allinone".
 	prefix string
 	loads  []string // examples of the command "images load"
 }

@@ -29,7 +29,7 @@ const verifyTimeout = 5 * time.Second
 // the field Until of a command in the step is true, solve repeats this command for the same time.
 const solveTimeout = time.Minute
 
-// labCLI contains the environment and the flag that all subcommands of "allinone lab" have.
+// labCLI contains the environment and the flag --data-dir of all subcommands of "allinone lab".
 type labCLI struct {
 	cli.Env
 	dataDir string

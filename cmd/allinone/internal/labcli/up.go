@@ -115,7 +115,8 @@ func dataDirFlag(fl *pflag.FlagSet, dir *string, e cli.Env) {
 	fl.StringVar(dir, "data-dir", cli.DefaultDataDir(e.Getenv), "folder of the lab (CLOUDSIM_DATA_DIR)")
 }
 
-// labDir converts the flag to a process.Dir. It returns an error if dir is empty.
+// labDir converts dir, the value of the flag --data-dir, to a process.Dir. It returns an error if
+// dir is empty.
 func labDir(dir string) (process.Dir, error) {
 	if dir == "" {
 		return "", errors.New("--data-dir is required: there is no home directory (HOME) for the default folder")

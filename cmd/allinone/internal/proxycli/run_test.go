@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// TestProxyRunsWithoutCompanions proves that a proxy without a health port and without an admin
-// port runs until its context ends.
+// TestProxyRunsWithoutCompanions proves that a proxy runs until its context ends, even if the
+// proxy has no companions. A companion is, for example, the health server.
 func TestProxyRunsWithoutCompanions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -28,8 +28,8 @@ func TestProxyRunsWithoutCompanions(t *testing.T) {
 	})
 }
 
-// TestProxyDrainsBeforeItsCompanionsEnd proves that the companions of a proxy end after the
-// proxy. The companions still run while the proxy waits for its connections to end.
+// TestProxyDrainsBeforeItsCompanionsEnd proves that the companions, for example the health server,
+// run until the proxy has ended. They still run while the proxy waits for its connections to end.
 func TestProxyDrainsBeforeItsCompanionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

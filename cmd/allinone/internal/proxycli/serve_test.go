@@ -17,8 +17,8 @@ import (
 )
 
 // TestProxyAdminSocket proves that a network proxy serves its status and its profiles on a Unix
-// socket. Only the user of the process can open this socket. If a user enables profiles
-// without this socket, serve returns an error.
+// socket. Only the user of the process can open this socket. If the flags enable profiles
+// without this socket, the method serve returns an error.
 func TestProxyAdminSocket(t *testing.T) {
 	s := proxySide{adminSock: filepath.Join(t.TempDir(), "admin.sock"), profiling: true}
 	status := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"id":"one"}`) })

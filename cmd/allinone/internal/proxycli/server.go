@@ -204,8 +204,8 @@ func (f *proxyServerFlags) frontendNames() []string {
 	return all
 }
 
-// overTCP reports whether a --frontend listens on TCP. A frontend over TCP uses the TLS files of
-// --server-cert.
+// overTCP reports whether a flag --frontend requests a frontend that listens on TCP. This frontend
+// uses the certificate of the flag --server-cert.
 func (f *proxyServerFlags) overTCP() bool {
 	for _, place := range f.frontends {
 		if !strings.Contains(place, "@unix:") {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestEnsureSecretIsWhole proves that concurrent calls of ensureSecret never read an incomplete
-// token. All calls return the same token, and no temporary file remains.
+// secret. All calls return the same secret, and no temporary file remains.
 func TestEnsureSecretIsWhole(t *testing.T) {
 	for range 20 {
 		path := filepath.Join(t.TempDir(), "token")
