@@ -247,9 +247,10 @@ func BenchmarkVolume(b *testing.B) {
 
 // BenchmarkVolumeRecords measures the rate of controllerCycle. For comparison,
 // it also runs controllerCycle with a fake cloud that stores nothing. The
-// driver should reach 1,200 cycles per second. With 1,000 other volumes, the
-// rate should be at most 10 % lower. docs/performance.md contains the measured
-// rates and the number of commits per cycle.
+// driver should reach 1,200 cycles per second. If the cloud already contains
+// 1,000 volumes, the rate should be at most 10 % lower than in an empty cloud.
+// docs/performance.md contains the measured rates and the number of commits per
+// cycle.
 func BenchmarkVolumeRecords(b *testing.B) {
 	const otherVolumes, atOnce = 1000, 16
 	limit := &contender{cycle: withoutStore(b).controllerCycle}

@@ -70,7 +70,8 @@ func (u use) readOnly() bool {
 // nodes, hasManyNodes is true. The result fsTypes contains the filesystem
 // types, sorted and separated by commas. For a block volume, fsTypes contains
 // "block". The driver stores fsTypes in a label of the disk. So a later
-// CreateVolume call with the same name and other fsTypes gets ALREADY_EXISTS.
+// CreateVolume call with the same name, but with different filesystem types,
+// gets ALREADY_EXISTS.
 func usesOf(all []*csi.VolumeCapability) (hasManyNodes bool, fsTypes string, err error) {
 	if len(all) == 0 {
 		return false, "", invalidArgument("volume_capabilities", "is required")

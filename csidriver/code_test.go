@@ -15,9 +15,8 @@ import (
 )
 
 // TestEveryKindHasACode proves that every error kind of the cloud has a CSI
-// code. The codes Aborted, Unavailable and DeadlineExceeded mean that the work
-// may still run. The test also proves that no final failure has one of these
-// codes.
+// code. It also proves that no final failure has the code Aborted, Unavailable
+// or DeadlineExceeded, because with these codes the work may still run.
 func TestEveryKindHasACode(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		code, ok := codeOf[k]

@@ -98,7 +98,8 @@ func TestSameNameAgain(t *testing.T) {
 
 // TestMinimumSizeOfType proves that a volume gets at least the minimum size of
 // its disk type. If the limit of the request is smaller than this minimum, the
-// request fails. A repeated request gets the existing volume.
+// request fails. A request without a limit creates a volume of the minimum size,
+// and a repetition of this request returns the same volume.
 func TestMinimumSizeOfType(t *testing.T) {
 	b := newBench(t)
 	small := func(most int64) *csi.CreateVolumeRequest {
@@ -320,8 +321,8 @@ func TestForcedDetach(t *testing.T) {
 	}
 }
 
-// A regional disk has replicas in two zones of one region. TestNoRegionalCapacityWithOneZone proves
-// that a zone has no regional capacity if its region has no other zone.
+// TestNoRegionalCapacityWithOneZone proves that a zone has no capacity for regional disks if its
+// region has no other zone. A regional disk needs two zones of one region for its replicas.
 func TestNoRegionalCapacityWithOneZone(t *testing.T) {
 	b := newFarBench(t)
 	for zone, want := range map[string]bool{"far-a": false, "sim-1a": true} {
@@ -334,10 +335,10 @@ func TestNoRegionalCapacityWithOneZone(t *testing.T) {
 	}
 }
 
-// A regional disk has replicas in two zones. TestCapacityOfRegionalDisks proves that
-// a disk type without regional disks has no regional capacity. For other types,
-// the regional capacity is the smaller of two values: the free space in the
-// requested zone, and the largest free space in another zone.
+// TestCapacityOfRegionalDisks proves that a disk type without regional disks has no regional
+// capacity. For other types, the regional capacity of a zone is the smaller of two values: the free
+// space in this zone, and the largest free space in another zone. A regional disk needs both zones
+// for its replicas.
 func TestCapacityOfRegionalDisks(t *testing.T) {
 	b := newBench(t)
 	capacity := func(diskType, replication string) int64 {

@@ -24,8 +24,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// bench contains a cloud that has a data plane and an instance, and a driver
-// that runs for this instance.
+// bench contains a cloud and a driver. The cloud has a data plane and an
+// instance, and the driver runs for this instance.
 type bench struct {
 	t     testing.TB
 	cloud *client.Client

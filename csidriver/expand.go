@@ -11,10 +11,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// ControllerExpandVolume grows a disk, which may be attached. The response
-// always asks the caller to call NodeExpandVolume. If an earlier call has
-// already grown the disk, the node may still have to refresh the size of the
-// device.
+// ControllerExpandVolume grows an attached or a detached disk. The response
+// always asks the caller to call NodeExpandVolume, even if the disk already has
+// the requested size. An earlier call may have grown the disk, but the node may
+// not know the new size of the device yet.
 func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if err := checkRequired("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -89,8 +89,9 @@ func (c *controller) ControllerModifyVolume(ctx context.Context, req *csi.Contro
 
 // GetCapacity returns the free capacity that the pools in a zone have for the
 // volumes of a StorageClass (KEP-1472). If a pool has space for a volume,
-// GetCapacity also returns the minimum and the maximum size of a volume. If no
-// disk of the type can have the requested properties, the capacity is 0.
+// GetCapacity also returns the minimum and the maximum size of a volume. If the
+// disk type of the StorageClass does not support the requested capabilities or
+// replication, the free capacity is 0.
 func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	s := shape{diskType: c.cfg.DiskType}
 	if err := s.read("parameters", req.GetParameters(), keyType, keyIOPS, keyThroughput, keyReplication); err != nil {
@@ -149,9 +150,9 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return resp, nil
 }
 
-// freeBeside returns the largest free capacity in GiB of a pool that has the
-// same disk type as the given pool, but is in another zone of the same region.
-// The map regions contains the region of each zone.
+// freeBeside compares the pools that have the disk type of the given pool, and
+// are in the other zones of its region. It returns the largest free capacity of
+// these pools in GiB. The map regions contains the region of each zone.
 func freeBeside(pools []cloudsim.DiskPool, pool cloudsim.DiskPool, regions map[string]string) (freeGiB int) {
 	for _, p := range pools {
 		if p.Type == pool.Type && p.Zone != pool.Zone && regions[p.Zone] == regions[pool.Zone] {

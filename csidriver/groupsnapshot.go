@@ -13,8 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// groupController implements group snapshots (KEP-3476). A group snapshot has
-// snapshots of several volumes from the same moment.
+// groupController implements group snapshots (KEP-3476). A group snapshot
+// consists of snapshots of several volumes. The cloud takes all of these
+// snapshots at the same moment.
 type groupController struct {
 	csi.UnimplementedGroupControllerServer
 	*controller

@@ -85,10 +85,10 @@ func TestVolumeHealth(t *testing.T) {
 	wantCode(t, "invalid starting token", err, codes.Aborted)
 }
 
-// TestStorageHealth runs a driver without root privileges, so this driver cannot mount volumes. The
-// test proves that NodeGetStorageHealth reports the missing privileges, and that Probe returns an
-// error. The bench runs a second driver in the test's process. If this process can mount volumes,
-// NodeGetStorageHealth of the second driver reports no problem.
+// TestStorageHealth starts a driver in a new process without root privileges, so this driver cannot
+// mount volumes. The test proves that NodeGetStorageHealth reports the missing privileges, and that
+// Probe returns an error. The function newBench starts another driver in the test's own process. If
+// this process can mount volumes, NodeGetStorageHealth of that driver must report no problem.
 func TestStorageHealth(t *testing.T) {
 	b := newBench(t)
 	if machine.Ready() == nil {

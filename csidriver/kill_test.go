@@ -26,8 +26,8 @@ import (
 )
 
 // TestMain runs the tests or one of two other programs. The program "driver" is
-// a driver that some tests kill. The program "swapper" calls swapLinks.
-// os.Args[0] selects the program.
+// a driver that some tests kill. The program "swapper" replaces files of a
+// volume by links (see swapLinks). os.Args[0] selects the program.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "driver":

@@ -50,10 +50,10 @@ type legacy struct {
 
 func unchanged(id string) string { return id }
 
-// legacyDrivers contains the CSI drivers that Kubernetes (csi-translation-lib) uses for in-tree
-// volumes. The table contains only drivers of cloud disks. The volumes of azure-file are shared
-// folders, and the volumes of portworx are in a storage cluster. So the table does not contain
-// these two drivers.
+// legacyDrivers contains the drivers of cloud disks from csi-translation-lib, the library that
+// Kubernetes uses for in-tree volumes. The library has two more drivers, azure-file and portworx.
+// The table does not contain them. The volumes of azure-file are shared folders, and the volumes of
+// portworx are in a storage cluster.
 var legacyDrivers = map[string]legacy{
 	"cinder.csi.openstack.org": {
 		zoneKey: "topology.cinder.csi.openstack.org/zone", volumeID: unchanged, instanceID: unchanged,
@@ -326,9 +326,9 @@ const (
 	// migrationParam is a suffix that csi-translation-lib adds to the keys of vSphere parameters.
 	// The driver ignores these parameters.
 	migrationParam = "-migrationparam"
-	// fsTypeParam is the key of the filesystem type. For some in-tree plugins, the CSI translation
-	// library of Kubernetes replaces this key. For the other plugins, the parameter reaches the
-	// driver under this key.
+	// fsTypeParam is the key of the filesystem type. For some in-tree plugins, csi-translation-lib
+	// renames this key, and the driver receives the type in the volume capability. For the other
+	// plugins, the driver receives a parameter with this key.
 	fsTypeParam = "fsType"
 )
 

@@ -13,8 +13,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestLegacyNames proves that the driver accepts and returns the ids and
-// parameters of each legacy driver, in the whole lifecycle of a volume.
+// TestLegacyNames creates, publishes, unpublishes and deletes a volume under the name of each
+// legacy driver. It proves that the driver accepts the parameters of the legacy driver. It also
+// proves that the driver accepts and returns ids in the format of the legacy driver.
 func TestLegacyNames(t *testing.T) {
 	b := newBench(t, LegacyNames()...)
 	for name, c := range map[string]struct {
@@ -89,9 +90,9 @@ func TestLegacyHandles(t *testing.T) {
 }
 
 // TestLegacyUnstage proves that unstaging uses the mounts of the machine and not
-// the handle. Unstaging succeeds if the cloud is down, has deleted the disk, or
-// has another disk with the name in the handle. If the path has a foreign
-// mount, unstaging returns an error and does not remove the mount.
+// the handle. Unstaging succeeds even if the cloud is down or has deleted the
+// disk. It also succeeds if another disk has the handle as its name. If the path
+// has a foreign mount, unstaging returns an error and does not remove the mount.
 func TestLegacyUnstage(t *testing.T) {
 	const name = "ebs.csi.aws.com"
 	b := newNodeBench(t, name)

@@ -36,8 +36,8 @@ type node struct {
 	cloud *client.Client
 	busy  *volumeLocks
 	looks singleflight.Group
-	// instanceID contains the id of this machine's instance. It is nil until the cloud has returned
-	// the id for the configured name.
+	// instanceID contains the instance id that the cloud returned for the configured name. It is
+	// nil before the cloud's answer. If an id is configured, it is always nil.
 	instanceID atomic.Pointer[cloudsim.InstanceID]
 	// checkTimeout is the time limit for reading the usage or the mounts of a volume.
 	checkTimeout time.Duration
@@ -96,10 +96,11 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 	}, nil
 }
 
-// countsAsVolume reports whether the orchestrator counts an attached disk as a volume of the driver
-// name that received this call (see the function calledAs). The orchestrator counts volumes
-// separately for each driver name. If the driver made the disk, the disk counts only for the driver
-// name that received the CreateVolume call.
+// countsAsVolume reports whether the orchestrator counts an attached disk as a volume. The driver
+// can have several names, and the orchestrator counts the volumes separately for each name.
+// countsAsVolume uses the driver name to which the caller sent this call (see the function
+// calledAs). If the driver made the disk, the disk counts only for the driver name to which the
+// caller sent the CreateVolume call.
 //
 // If a user made the disk, the disk counts only while it is mounted. A mount shows that a staged
 // PersistentVolume uses the disk. The kubelet's staging path of a filesystem contains the driver
@@ -257,8 +258,9 @@ func (n *node) file(volume string) (string, error) {
 }
 
 // awaitSize waits until the file or device at path exists on this machine with a size of at least
-// the given number of bytes. If ctx ends first, it returns DEADLINE_EXCEEDED. The cloud can report
-// a disk or a new size before the data plane has changed the file.
+// the given number of bytes. If ctx ends first, it returns DEADLINE_EXCEEDED. The wait is
+// necessary, because the cloud can report a disk or a new size before the data plane has created or
+// enlarged the file.
 func awaitSize(ctx context.Context, path string, bytes int64) error {
 	between := backoff.Backoff{First: time.Millisecond, Most: 20 * time.Millisecond} // the data plane often makes the file before the cloud's answer arrives
 	for {
@@ -291,10 +293,9 @@ func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	return machine.FindFor(n.cfg.ownerName(), path, near...)
 }
 
-// mountAt returns the visible mount at a path if the mount belongs to the
-// device l. It returns nil if the path has no mount. For any other mount it
-// returns an error, so that the driver never uses a foreign mount as the
-// volume.
+// mountAt returns the visible mount at a path if the mount belongs to the device l. It returns nil
+// if the path has no mount. If the mount does not belong to l, it returns an error, so that the
+// driver never uses a foreign mount as the volume.
 func mountAt(l *machine.Loop, path string) (*machine.Mount, error) {
 	top, err := machine.Seen(path)
 	if err != nil || top == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// newDeviceBench returns a bench whose driver uses the devices of attached
-// disks, as on a real node of the lab.
+// newDeviceBench starts a driver that uses the devices of attached disks, as on a real node of the
+// lab. It returns the bench of this driver.
 func newDeviceBench(t *testing.T) *bench {
 	t.Helper()
 	b := newNodeBench(t)

@@ -10,9 +10,9 @@ import (
 )
 
 // TestFileWithTheNameOfADevice proves that the driver does not mistake a file of a pod for the
-// device of a volume. The pod has a tmpfs, for example an emptyDir in memory, and the kubelet
+// device of a volume. The pod has a tmpfs, for example an emptyDir in memory. The kubelet
 // bind-mounts a file or a folder of this tmpfs (subPath). This file or folder has the name of a
-// loop device, such as loop0.
+// loop device, for example loop0.
 func TestFileWithTheNameOfADevice(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4")

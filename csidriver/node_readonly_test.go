@@ -67,8 +67,8 @@ func TestReadOnlyFromSnapshotInUse(t *testing.T) {
 	}
 }
 
-// TestReadOnlyDespiteFlagRW proves that a volume is read-only if the request or the access mode
-// requires this, even if the mount flags contain rw. A repeated call succeeds.
+// TestReadOnlyDespiteFlagRW proves that the mount flag rw has no effect if the request or the
+// access mode makes the volume read-only. A repeated call succeeds.
 func TestReadOnlyDespiteFlagRW(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4", "rw")

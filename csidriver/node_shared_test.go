@@ -186,8 +186,8 @@ func TestReadByTwoNodes(t *testing.T) {
 }
 
 // TestJournalOfTwoNodes proves that two nodes can concurrently stage a copy of a disk that was in
-// use. The filesystem of such a copy has a journal to replay. Each node has its own device for the
-// copied disk, but only one node at a time replays the journal.
+// use. The filesystem of the copy has a journal to replay. Each node has its own device for the
+// copy, but only one node at a time replays the journal.
 func TestJournalOfTwoNodes(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {

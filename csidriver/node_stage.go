@@ -28,11 +28,11 @@ func stagedAt(staging, volume string, block bool) string {
 	return staging
 }
 
-// NodeStageVolume mounts the volume at the staging path. If DisksDir contains
-// the files of the disks, the method first attaches the disk's file as a loop
-// device. If the request is for a filesystem and no program has written to the
-// disk, the method makes the filesystem. A repeated call skips the finished
-// steps. After a failed call, no unused loop device stays attached.
+// NodeStageVolume mounts the volume at the staging path. If DisksDir contains disk files instead of
+// links to devices, the method first attaches the volume's disk file as a loop device. If the
+// request is for a filesystem and no program has written to the disk, the method makes the
+// filesystem. A repeated call skips the finished steps. After a failed call, no unused loop device
+// stays attached.
 func (n *node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := checkRequired("volume_id", volume, "staging_target_path", staging); err != nil {
@@ -140,10 +140,9 @@ func replay(ctx context.Context, d cloudsim.Disk, owner, path, fsType string) er
 	return machine.Replay(ctx, owner, path, fsType)
 }
 
-// stagedOtherwise returns an error if the volume is already staged with another
-// access type: as a block device instead of a mount, or the reverse. Without
-// this check, the driver could format a device in use, or create a device file
-// in the filesystem of a user.
+// stagedOtherwise returns an error if the request is for a filesystem and the volume is already
+// staged as a block device, or the reverse. Without this check, the driver could format a device in
+// use, or create a device file in the filesystem of a user.
 func stagedOtherwise(l *machine.Loop, otherPath string) error {
 	m, err := machine.Seen(otherPath)
 	if err != nil || m == nil || !l.Has(*m) {
@@ -191,8 +190,8 @@ func (n *node) stage(ctx context.Context, l *machine.Loop, path, at string, u us
 		if err := makeFile(at); err != nil {
 			return err
 		}
-		// Another process that detaches unused devices may have set the autoclear
-		// flag of this device. The method Stay clears the flag, so that the kernel
+		// If another process detached this device while the device was open, the kernel only set
+		// the autoclear flag of the device. The method Stay clears the flag, so that the kernel
 		// does not detach the device of the block volume.
 		return errors.Join(machine.Bind(l.Device(), at, nil), l.Stay())
 	}
@@ -296,8 +295,8 @@ func makeFile(path string) error {
 }
 
 // dropUnused closes the device. If the device has the autoclear flag (see the method Lapses), the
-// kernel detaches the device after the last unmount. Otherwise dropUnused detaches the device if
-// the device has no mounts.
+// kernel detaches the device after the last unmount. If the device has neither the flag nor a
+// mount, dropUnused detaches the device.
 func dropUnused(l *machine.Loop) error {
 	if lapses, err := l.Lapses(); err != nil || lapses {
 		return errors.Join(err, l.Close())

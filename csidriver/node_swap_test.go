@@ -52,9 +52,9 @@ func swapLinks(outside string) error {
 	}
 }
 
-// While the driver changes the group of a volume's files, the pod replaces directories and files by
-// links. TestSwappedLinksChangeNothingOutside proves that the driver does not change files outside
-// the volume.
+// TestSwappedLinksChangeNothingOutside proves that the driver does not change files outside a
+// volume. While the driver changes the group of the volume's files, the pod replaces directories
+// and files by links.
 func TestSwappedLinksChangeNothingOutside(t *testing.T) {
 	b := newNodeBench(t)
 	outside := b.path("outside")

@@ -56,7 +56,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// newFarBench returns a bench with a second region "far". This region has the zone "far-a".
+// newFarBench returns a bench. The cloud of this bench has a second region "far" with the zone
+// "far-a".
 func newFarBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: t.TempDir(), size: "small"}

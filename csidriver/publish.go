@@ -45,7 +45,8 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 
 // incompatibleOr returns ALREADY_EXISTS if err is a conflict and the disk is
 // already attached to the node in the other mode: writable instead of read-only,
-// or the reverse. Otherwise it returns the result of busyOr.
+// or the reverse. Otherwise it returns ABORTED if err is a conflict with other
+// work on the disk. In all other cases, it returns err.
 func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, node cloudsim.InstanceID, readOnly bool, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err

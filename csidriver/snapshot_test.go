@@ -15,8 +15,8 @@ import (
 )
 
 // busyWriter writes to a volume's file repeatedly until the caller calls stop. If the filesystem
-// cannot clone files, the file changes during each copy. The data plane then repeats the copy until
-// the caller calls stop.
+// cannot clone files, the data plane copies the file for a snapshot. The writes change the file
+// during this copy, so the data plane repeats the copy until the caller calls stop.
 func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 	b.t.Helper()
 	if err := awaitSize(b.t.Context(), filepath.Join(b.path("disks"), v+".img"), gib); err != nil {
@@ -53,8 +53,8 @@ func (b *bench) busyWriter(v string) (f *os.File, stop func()) {
 }
 
 // TestSnapshotExcludesLaterWrites proves that a snapshot does not contain data
-// that a writer writes after the answer of CreateSnapshot. Lists do not show a
-// snapshot before it is ready to use.
+// that a writer writes after the answer of CreateSnapshot. It also proves that
+// lists do not contain a snapshot before it is ready to use.
 func TestSnapshotExcludesLaterWrites(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1")

@@ -96,11 +96,11 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 	return o, err
 }
 
-// source sets the source of the new disk in o to the snapshot or the volume in contentSource. It
-// returns the size of this source, which is the minimum size of the new disk. If contentSource is
-// nil, source returns 0. If contentSource is a volume, source also changes o in two ways. If the
-// request has no disk type, o gets the disk type of the source. If the new volume is not regional,
-// o keeps only zones of the source.
+// source stores the id of the snapshot or volume from contentSource in o. The cloud later copies
+// the data of this source to the new disk. The method returns the size of the source, which is the
+// minimum size of the new disk. If contentSource is nil, the method returns 0. If contentSource is
+// a volume, the method also changes o in two ways. If the request has no disk type, o gets the disk
+// type of the source. If the new volume is not regional, o keeps only zones of the source.
 func (c *controller) source(ctx context.Context, contentSource *csi.VolumeContentSource, o *order) (least int, err error) {
 	switch {
 	case contentSource == nil:
@@ -131,9 +131,9 @@ func (c *controller) source(ctx context.Context, contentSource *csi.VolumeConten
 
 // sizeOf chooses the size of a volume. If the request contains a required size,
 // the volume gets this size. Otherwise the volume gets the size of the source.
-// Without a source, the volume gets the default size. sizeOf reduces the
-// default size to the limit of the request, or increases it to the minimum of
-// the disk type.
+// Without a source, the volume gets the default size. If the default size
+// exceeds the limit of the request, sizeOf reduces it to this limit. If the
+// disk type has a higher minimum, sizeOf increases the size to this minimum.
 func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error) {
 	if o.sizes.least > 0 && o.sizes.least < least || o.sizes.most < least {
 		return 0, status.Errorf(codes.OutOfRange, "the size in capacity_range must be at least %d GiB, the size of the source", least)
@@ -188,7 +188,7 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 }
 
 // isRegional reports whether the disk type supports regional disks. If the query of the disk type
-// fails, it returns true. With the result false, the method place would report that the disk type
+// fails, it returns true. Otherwise the method place would report without proof that the disk type
 // does not support regional disks.
 func (c *controller) isRegional(ctx context.Context, diskType string) bool {
 	t, err := c.cloud.GetDiskType(ctx, diskType)

@@ -23,8 +23,9 @@ import (
 
 // mkfsAttribute is the extended attribute that marks a file while mkfs writes
 // to the file. A marked file contains no user data, so EnsureFilesystem may run
-// mkfs on it again. The value of the attribute is the name of the file, so that
-// a copy with another name does not count as marked.
+// mkfs on it again. The value of the attribute is the name of the marked file. A
+// copy of this file can have the same attribute. It has another name, so it does
+// not count as marked.
 const mkfsAttribute = "trusted.cloudsim.mkfs"
 
 // EnsureFilesystem makes a filesystem of the type wantType on the disk of the
@@ -93,11 +94,11 @@ func lock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// neverWritten returns nil if the file f is one hole without data. Otherwise it
-// returns ErrHasData. In a device, neverWritten cannot find holes. It therefore
-// checks that the first 4 MiB and the last MiB of a device contain only zeros.
-// These parts contain the signatures of all known filesystems, partition tables
-// and volume managers.
+// neverWritten returns nil if the disk f contains no data. Otherwise it returns
+// ErrHasData. A file contains no data if the whole file is a hole. In a device,
+// neverWritten cannot find holes. It therefore checks that the first 4 MiB and
+// the last MiB of the device contain only zeros. These parts contain the
+// signatures of all known filesystems, partition tables and volume managers.
 func (l *Loop) neverWritten(f *os.File) error {
 	if l.managed {
 		return zeroAtEnds(f)
@@ -133,9 +134,9 @@ func zeroAtEnds(f *os.File) error {
 // the first sector of the device, which ext4 does not use. mkfs.ext4 erases the
 // first sector, unless the magic number of a BSD disk label is at byte 64
 // (function zap_sector of e2fsprogs). The mark therefore contains this number.
-// For XFS, mkfs replaces the mark by the superblock. The superblock then shows
-// whether mkfs has finished. If the disk is a file, the attribute mkfsAttribute
-// marks the file.
+// For XFS, mkfs replaces the mark by the superblock. From then on, a field of
+// the superblock shows whether mkfs has finished. If the disk is a file, the
+// package uses mkfsAttribute instead of mkfsSector.
 var mkfsSector = fmt.Sprintf("%-64sWEV\x82", "cloudsim: mkfs has not finished")
 
 // isMarked reports whether an earlier mkfs did not finish. It returns an error
@@ -258,8 +259,9 @@ func tool(ctx context.Context, lockFile *os.File, argv ...string) error {
 	return nil
 }
 
-// slack limits the unused bytes of a device. If fewer bytes than slack are unused, the package does
-// not grow the filesystem. In this case the disk has not grown, because a disk grows by whole GiB.
+// slack is a number of bytes. If a device is larger than its filesystem by less than slack, the
+// package does not grow the filesystem. In this case the disk has not grown, because a disk grows
+// by whole GiB.
 const slack = 256 << 20
 
 // Grow enlarges a filesystem to the size of its device. The filesystem is

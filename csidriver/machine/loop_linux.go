@@ -19,7 +19,7 @@ import (
 type Loop struct {
 	*loop.Loop
 	// managed is true if the hypervisor of this machine made the device. In this case the package
-	// does not detach the device, and does not change the device's lapse flag (see loop.Lapse).
+	// does not detach the device, and does not change the device's lapse flag (LO_FLAGS_AUTOCLEAR).
 	managed bool
 }
 
@@ -42,8 +42,8 @@ func (l *Loop) Stay() error {
 	return l.Loop.Stay()
 }
 
-// Lapses reports whether the device has the lapse flag (see loop.Lapses). If the hypervisor manages
-// the device, Lapses returns true, so that the driver does not detach the device.
+// Lapses reports whether the device has the lapse flag (LO_FLAGS_AUTOCLEAR). If the hypervisor
+// manages the device, Lapses returns true, so that the driver does not detach the device.
 func (l *Loop) Lapses() (bool, error) {
 	if l.managed {
 		return true, nil
@@ -80,11 +80,10 @@ func Attach(ctx context.Context, path string, readOnly, lapses bool) (*Loop, err
 	return AttachFor(ctx, "", path, readOnly, lapses)
 }
 
-// AttachFor returns a node's loop device for a file. If the node has no such
-// device, AttachFor makes the device. See loop.Attach. If path is a link in
-// /dev/disk/by-id, AttachFor ignores node, readOnly and lapses, and returns the
-// device that the hypervisor made. If this device does not exist, AttachFor
-// returns fs.ErrNotExist.
+// AttachFor returns a node's loop device for a file. If the node has no device for the file,
+// AttachFor makes the device (see loop.Attach). If path is a link in /dev/disk/by-id, AttachFor
+// ignores node, readOnly and lapses, and returns the device that the hypervisor made. If this
+// device does not exist, AttachFor returns fs.ErrNotExist.
 func AttachFor(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	if isLink(path) {
 		l, err := openLink(path)
@@ -149,8 +148,8 @@ func findLink(path string, near []string) (*Loop, error) {
 // Find calls FindFor without a node name. It can return the device of any node.
 func Find(path string, near ...string) (*Loop, error) { return FindFor("", path, near...) }
 
-// FindFor returns a node's loop device for a file, or nil if the node has no
-// such device. See loop.Find. The path can also be a link in /dev/disk/by-id.
+// FindFor returns a node's loop device for a file (see loop.Find). It returns nil if the node has
+// no device for the file. The path can also be a link in /dev/disk/by-id.
 func FindFor(node, path string, near ...string) (*Loop, error) {
 	if isLink(path) {
 		return findLink(path, near)

@@ -315,8 +315,9 @@ func TestSeparateDevicePerNode(t *testing.T) {
 	}
 }
 
-// TestMarkOfAnotherFile proves that EnsureFilesystem ignores an mkfs mark that
-// contains the name of another file. A copy of a file can have such a mark.
+// TestMarkOfAnotherFile proves that EnsureFilesystem ignores an mkfs mark that contains the name of
+// another file. For example, a copy of a marked file can contain the mark with the name of the
+// original file.
 func TestMarkOfAnotherFile(t *testing.T) {
 	needsVolumes(t)
 	path := filepath.Join(t.TempDir(), "disk.img")

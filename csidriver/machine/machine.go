@@ -2,13 +2,13 @@
 // machine on which it runs. It uses system calls. It runs other programs only
 // to make, check or grow a filesystem.
 //
-// The package keeps no state in memory between two calls. It reads the kernel's tables, and the
-// mark of an unfinished mkfs on the disk. So if the process is killed at any point, the next
-// process can continue. The package identifies a loop device by the inode of its file. It does not
-// identify a device by its number, because after a detachment, the kernel can immediately give this
-// number to another file. The package never makes a filesystem on a disk file that contains data.
-// Before it makes a filesystem on a device of the hypervisor, it checks only the first 4 MiB and
-// the last MiB of the device.
+// The package keeps no state in memory between two calls. Instead, it reads the kernel's tables. It
+// also marks a disk before mkfs runs, and removes the mark after mkfs has succeeded. So if the
+// process is killed at any point, the next process can continue. The package identifies a loop
+// device by the inode of its file. It does not identify a device by its number, because after a
+// detachment, the kernel can immediately give this number to another file. The package never makes
+// a filesystem on a disk file that contains data. For a device of the hypervisor, this guarantee is
+// weaker: the package checks only the first 4 MiB and the last MiB.
 package machine
 
 import (
@@ -137,7 +137,7 @@ func Label(options []string) string {
 func (m Mount) Label() string { return Label(m.Super) }
 
 // splitOptions splits the kernel's option text at commas. It does not split at commas in quotes,
-// such as those between the categories of an SELinux label.
+// for example at the commas between the categories of an SELinux label.
 func splitOptions(s string) (all []string) {
 	quoted := false
 	begin := 0

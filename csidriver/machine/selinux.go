@@ -8,8 +8,9 @@ import (
 
 // sortCategories returns an SELinux label with its categories in the kernel's format (see
 // mls_sid_to_context in the kernel source). Categories are sorted and unique. Three or more
-// consecutive categories become a range, and two equal levels become a single level. If label has
-// fewer than four parts or an invalid list of categories, the function returns label unchanged.
+// consecutive categories become a range. If the low level and the high level are equal, the result
+// contains only one level. If label has fewer than four parts or an invalid list of categories, the
+// function returns label unchanged.
 func sortCategories(label string) string {
 	parts := strings.SplitN(label, ":", 4) // user:role:type:low-high
 	if len(parts) < 4 {

@@ -29,8 +29,8 @@ import (
 	"github.com/cloudsim-dev/allinone/csidriver"
 )
 
-// These are the names of environment variables of the processes that the tests start. The variable
-// envProgram selects the program that TestMain runs.
+// These are the names of environment variables. The tests set these variables in the processes that
+// they start. The variable with the name envProgram selects the program that TestMain runs.
 const (
 	envProgram  = "SANITY_TEST_PROGRAM"
 	envSelf     = "SANITY_TEST_SELF"
@@ -112,7 +112,7 @@ type buggyTransport struct {
 	process string // unique text of this process
 
 	mu   sync.Mutex
-	lost map[string]int // failed creations by name
+	lost map[string]int // number of create calls without a reply, by disk name
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -42,8 +42,8 @@ func (d *driver) resize() (all []loop, err error) {
 	return all, nil
 }
 
-// resizeCalls implements the driver client of external-resizer. Upstream's own
-// client ends the whole process when it loses the connection.
+// resizeCalls implements the driver client of external-resizer. It replaces
+// upstream's client, which ends the whole process when it loses the connection.
 type resizeCalls struct{ *driver }
 
 func (r resizeCalls) GetDriverName(context.Context) (string, error) { return r.name, nil }

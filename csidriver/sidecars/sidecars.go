@@ -73,8 +73,8 @@ type cluster struct {
 	has       snapshotKinds
 }
 
-// loop is a controller. The function in the field run returns when ctx ends. The caller then waits
-// for the workers in the wait group, because a worker can finish its task after the end of ctx.
+// loop is a controller. The function in the field run returns when ctx ends. At this time, a worker
+// may still process a task. The caller therefore waits for the workers in the wait group.
 type loop struct {
 	name string
 	run  func(ctx context.Context, workers *sync.WaitGroup)

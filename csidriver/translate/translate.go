@@ -127,8 +127,8 @@ func object(raw []byte) ([]Answer, error) {
 var translator = lib.New()
 
 // class translates a StorageClass of an in-tree plugin as external-provisioner
-// does. It does not translate the StorageClass of a CSI driver, because
-// csi-translation-lib has no function for this direction.
+// does. csi-translation-lib has no function for the opposite direction, so
+// class does not translate the StorageClass of a CSI driver.
 func class(from string, sc *storagev1.StorageClass) Answer {
 	a := Answer{From: from}
 	if !translator.IsMigratableIntreePluginByName(sc.Provisioner) {

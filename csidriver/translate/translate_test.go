@@ -93,7 +93,8 @@ func TestUntranslatableObjects(t *testing.T) {
 }
 
 // TestList proves that Read translates the items of a List, which kubectl
-// prints for several objects. The results are objects that kubectl accepts.
+// prints for several objects. It also proves that a translated object contains
+// its kind and API version, because kubectl requires these fields.
 func TestList(t *testing.T) {
 	all, err := Read(strings.NewReader(`
 apiVersion: v1
