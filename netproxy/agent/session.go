@@ -53,8 +53,8 @@ type session struct {
 	plain    plainConns
 }
 
-// connect opens a session with a server. The context ctx limits the call, and the context live
-// limits the session.
+// connect opens a session with a server. If ctx ends during the call, connect returns an error.
+// When live ends, the session ends.
 func (a *Agent) connect(ctx, live context.Context, p place) (*session, error) {
 	cc, err := a.newClient(p)
 	if err != nil {
@@ -98,8 +98,8 @@ func (a *Agent) newClient(p place) (*grpc.ClientConn, error) {
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: dialTimeout}),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.Codec{})),
-		// Upstream's server closes the connection of an agent that pings more often than every
-		// 30 s.
+		// The default of KeepaliveTime is 30 s. If an agent pings more often, upstream's server
+		// closes the connection.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: a.cfg.KeepaliveTime, Timeout: keepaliveTimeout, PermitWithoutStream: true,
 		}),
@@ -216,8 +216,9 @@ func (s *session) serve() error {
 	return err
 }
 
-// handle processes a packet from the server. It waits for a target only in Queue.Push. If the
-// target reads too slowly, Push returns ErrSlow, and handle cuts the connection to the target.
+// handle processes a packet from the server. If the queue of the packet's target is full, handle
+// waits in Queue.Push. If the target reads too slowly, Push returns ErrSlow, and handle cuts the
+// connection to the target.
 func (s *session) handle(p *wire.Packet) {
 	switch p.Type {
 	case client.PacketType_DIAL_REQ:
@@ -242,7 +243,7 @@ func (s *session) drain() {
 	s.post(wire.Drain())
 }
 
-// renew sends the current token of TokenFile to the server at each
+// renew sends the current token of TokenFile to the server once per
 // RenewInterval. The server therefore has a valid token whenever it checks the
 // token of the session.
 func (s *session) renew() {

@@ -127,9 +127,9 @@ type tunnel struct {
 }
 
 // openStream opens the stream of a connection and starts a new goroutine for
-// each direction. It does not reuse the goroutine of the dial, because the
-// stack of this goroutine has grown during the dial and would stay large. A
-// stack of this size uses four times as much memory as an idle connection.
+// each direction. It does not reuse the goroutine of the dial. The stack of
+// that goroutine has grown during the dial and would stay large. This stack
+// alone would use four times as much memory as an idle connection uses now.
 func (s *session) openStream(random int64, conn net.Conn) {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(s.ctx,
 		wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10)))
@@ -186,7 +186,8 @@ func (t *tunnel) fromTarget() {
 }
 
 // sendEnd tells the server how the target ended the connection: with EOF or with Reset. It ignores
-// errors of send. If send fails, the stream has ended, so the server does not need the message.
+// errors of the method send. If send fails, the stream has ended, so the server does not need the
+// message.
 func (t *tunnel) sendEnd(err error) {
 	if errors.Is(err, io.EOF) {
 		_ = t.send(&wire.Chunk{Kind: wire.EOF})

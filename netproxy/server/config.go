@@ -65,7 +65,7 @@ type Config struct {
 	ReviewInterval time.Duration
 
 	Strategies []Strategy
-	// Streams enables a gRPC stream for each connection, an extension that package wire describes.
+	// Streams enables the extension that package wire describes: a gRPC stream for each connection.
 	Streams bool
 
 	DialTimeout       time.Duration // time from a client's request until the connection is open

@@ -23,7 +23,7 @@ import (
 )
 
 // maxHead limits the size of a client's request, in bytes. readConnect refuses a larger request.
-// It also refuses a request with a line that does not fit into the buffer of its reader.
+// It also refuses a request if a line of the request does not fit into the buffer of the reader r.
 const maxHead = 16 << 10
 
 // refusal is an error with the HTTP status of the server's answer.

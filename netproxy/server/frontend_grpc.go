@@ -65,9 +65,9 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 		l.drop()
 		return err
 	}
-	// If the client does not read its data, the link can call the second argument of carry. Here
-	// this function does nothing, because the client then disconnects by itself. Upstream's client
-	// disconnects after 10 s.
+	// The second argument of carry is abortFn. A link can call abortFn if the client does not read.
+	// Here abortFn does nothing, because this client disconnects by itself. Upstream's client
+	// disconnects if its caller does not read a packet within 10 s.
 	l.carry(c.toTarget, func() {})
 	why := c.fromTarget(l)
 	l.leave()

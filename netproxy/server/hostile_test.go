@@ -187,8 +187,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// The agent uses one gRPC stream for each connection (the extension in package wire). So a blocked
-// connection does not slow down other connections.
+// With the extension that package wire describes, the agent uses one gRPC stream for each
+// connection. So a blocked connection does not slow down other connections.
 func TestStalledReaderDoesNotSlowOthers(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")

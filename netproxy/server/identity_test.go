@@ -53,8 +53,8 @@ func (a authority) config(template *x509.Certificate, use x509.ExtKeyUsage) *tls
 	}
 }
 
-// node returns the TLS configuration of an agent. The agent's certificate grants the identifiers in
-// the argument granted.
+// node returns the TLS configuration of an agent. The parameter granted lists the identifiers that
+// the agent's certificate grants.
 func (a authority) node(granted string) func() (*tls.Config, error) {
 	a.Helper()
 	template := &x509.Certificate{}

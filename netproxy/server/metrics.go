@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Indexes for the variable segments. Its strings are the values of the metric label "segment".
+// Indexes of the array segments. This array contains the values of the metric label "segment".
 // Upstream's server uses the same values.
 const (
 	fromClient = iota

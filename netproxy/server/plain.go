@@ -105,12 +105,13 @@ func (l *plainLink) send(c *wire.Chunk) error {
 	return l.session.out.Send(l.session.ctx, wire.DataPacket(l.id, c.Data))
 }
 
-// leave does nothing. The method carry has started a goroutine. When the client's connection ends,
-// this goroutine sends a CLOSE_REQ.
+// leave does nothing, because carry has started a goroutine that sends a CLOSE_REQ when the
+// client's connection ends.
 func (l *plainLink) leave() {}
 
 // drop asks the agent to close the connection. If the agent has closed the connection already, the
-// method does nothing. The close request can arrive at the agent before data that Send has queued.
+// method does nothing. The agent can get the close request before data that Send has queued. The
+// agent then drops this data.
 func (l *plainLink) drop() {
 	if l.session.removePlain(l.id) != nil {
 		l.session.out.Post(wire.CloseRequest(l.id))

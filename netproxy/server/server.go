@@ -222,8 +222,8 @@ func (s *Server) serveConnects(ctx, connCtx context.Context, ln net.Listener) er
 	})
 }
 
-// acceptClients calls serveConn for each client, in a goroutine that s.clients counts. When ctx
-// ends, acceptClients closes the listener and returns.
+// acceptClients calls serveConn for each client in a new goroutine. Server.Run waits for these
+// goroutines. When ctx ends, acceptClients closes the listener and returns.
 func (s *Server) acceptClients(ctx context.Context, ln net.Listener, serveConn func(net.Conn)) error {
 	unbind := context.AfterFunc(ctx, func() { ln.Close() })
 	defer unbind()
@@ -276,9 +276,9 @@ func (l keepAliveListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An error concerns only this connection. For example, the client has already reset the
-	// connection, and the next read will fail. Accept must not return this error, because a gRPC
-	// server would then stop.
+	// An error concerns only this connection. For example, the client may have reset the connection
+	// already. In this case, the next read also fails. Accept must not return the error, because a
+	// gRPC server would then stop.
 	_ = c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3})
 	return c, nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/server"
 )
 
-// If a target does not read, and its client disconnects, then the server and the agent release the
-// connection. The target keeps its socket open.
+// In this test, a target keeps its socket open, but does not read. When the client disconnects, the
+// server and the agent release the connection.
 func TestStalledTargetLosesItsClient(t *testing.T) {
 	for _, frontend := range []string{"grpc", "http-connect"} {
 		for _, w := range wires {

@@ -64,8 +64,8 @@ func (l *streamLink) carry(uploadFn func(func(*wire.Chunk) error) error, _ func(
 	l.carrier <- uploadFn
 }
 
-// leave sends DIAL_CLS on the Connect stream, and does not use the link's own stream. gRPC sends
-// the end of a stream after all data, so it cannot send the end while the window of the stream is
-// full.
+// leave sends DIAL_CLS on the Connect stream, because the link's own stream can be blocked. gRPC
+// sends the end of a stream only after all data of the stream. The data waits while the
+// target does not read.
 func (l *streamLink) leave() { l.session.out.Post(wire.DialClose(l.random)) }
 func (l *streamLink) drop()  { close(l.carrier) }

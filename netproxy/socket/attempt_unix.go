@@ -14,8 +14,8 @@ import (
 // waiting.
 const canAttempt = true
 
-// attempt reads without waiting. It returns false if the socket has no bytes
-// yet.
+// attempt reads without waiting. If the socket has no bytes yet, attempt returns false. Otherwise
+// it stores the bytes or the error in r and returns true.
 func (r *Reader) attempt(fd uintptr) bool {
 	size := firstRead
 	if r.busy {

@@ -7,8 +7,8 @@ import (
 )
 
 // Pool holds the buffers of sockets and of gRPC frames. Unlike gRPC's own pool,
-// Pool does not clear its buffers. Code that reads into a buffer shortens the
-// buffer to the new bytes, so no caller sees old bytes.
+// Pool does not clear its buffers. After a read into a buffer, the
+// reading code shortens the buffer to the new bytes. So no caller sees old bytes.
 var Pool mem.BufferPool = newPool(1<<10, 4<<10, 16<<10, 64<<10, 128<<10, 256<<10)
 
 type pool struct {

@@ -63,8 +63,8 @@ func (g *gatheringConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection and does not wait for a blocked write of TLS records. The method
-// Close of Go's TLS connection does not wait for a blocked write, either.
+// Close closes the connection. If a write of TLS records is blocked, Close closes the socket at
+// once and does not wait for the write. Go's TLS connection does the same for its own writes.
 func (g *gatheringConn) Close() error {
 	if !g.below.mu.TryLock() {
 		return g.below.Close()

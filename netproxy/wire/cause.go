@@ -33,6 +33,6 @@ func CutCause(text string) (Cause, string) {
 	return Unknown, text
 }
 
-// Retry reports whether another agent may succeed. A retry is safe, because a failed dial has
-// sent no data to the target.
+// Retry reports whether the same dial through another agent can succeed. A retry is safe, because a
+// failed dial has sent no data to the target.
 func (c Cause) Retry() bool { return c == TimedOut || c == Unreachable || c == Busy }

@@ -23,14 +23,14 @@
 //	agent → server   DIAL_RSP{random, error} on Connect if the dial failed, or
 //	                 the call /cloudsim.netproxy.v1.Tunnel/Open with the metadata
 //	                 x-tunnel-session and x-tunnel-dial: random
-//	server → agent   DIAL_CLS{random} on Connect if the dial is canceled, or if
-//	                 the client of the connection has disconnected
+//	server → agent   DIAL_CLS{random} on Connect if the dial is canceled, and
+//	                 when the connection ends
 //
 // A message of Open consists of one byte for the kind, and data. See Chunk. HTTP/2 has a flow
 // control window for each stream, so a blocked reader blocks only its own connection. The call of
 // Open ends when the agent and the server have sent EOF, or when one of them cancels the call. If
-// the window is full, gRPC cannot tell the agent that the server has ended the call. So the server
-// also sends a DIAL_CLS.
+// the window is full, gRPC cannot tell the agent that the server has ended the call. So when
+// a connection ends, the server also sends a DIAL_CLS on Connect.
 //
 // An agent or server without the extension ignores the metadata and uses upstream's protocol.
 package wire
