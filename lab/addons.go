@@ -98,7 +98,7 @@ func pathOf(o metav1.PartialObjectMetadata) string {
 
 // retryUntilServed repeats f after errors that an API server may return shortly after its start.
 // For example, an API server reports that it is ready before it creates the namespace
-// kube-node-lease.
+// kube-node-lease. Until then, requests that create objects in this namespace fail.
 func retryUntilServed(ctx context.Context, f func(context.Context) error) error {
 	for {
 		err := f(ctx)
@@ -146,8 +146,8 @@ func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds stri
 	return nil
 }
 
-// VolumeDriver is the name of the CSI driver. The file volumes.yaml must
-// contain the same name.
+// VolumeDriver is the name of the CSI driver. If you change this name, also
+// change it in the file volumes.yaml.
 const VolumeDriver = "csi.cloudsim.dev"
 
 // KwokConfig is the configuration of kwok. Its Stages tell kwok how to change nodes and pods.

@@ -103,11 +103,12 @@ var errClaimed = errors.New("another lab uses these networks; stop the other lab
 // claimTimeout limits the wait until the kernel has closed the socket of a killed lab.
 const claimTimeout = time.Second
 
-// ClaimHollowNetworks claims previous, the networks of the previous start. The instances of the
-// cloud already have addresses in these networks. If previous is empty, ClaimHollowNetworks claims
-// the first networks in which no program listens. It returns an error if a program listens in
-// previous. It also returns an error if previous contains a VPC, because the instances are then
-// real machines. The claim ends when the caller calls release.
+// ClaimHollowNetworks claims the networks of the argument previous. These are the networks of the
+// previous start, so the instances of the cloud already have addresses in them. If previous is
+// empty, ClaimHollowNetworks claims the first networks in which no program listens. It returns an
+// error if a program listens in the previous networks. It also returns an error if these networks
+// contain a VPC, because the instances are then real machines. The claim ends when the caller
+// calls release.
 func ClaimHollowNetworks(ctx context.Context, previous Networks) (n Networks, release func(), err error) {
 	if previous.VPC != "" {
 		return previous, nil, errors.New("the instances in this data dir are real machines, so their addresses are in a VPC; start this lab with --nodes real, choose another --data-dir, or delete this lab with `allinone reset`")
@@ -135,11 +136,11 @@ func ClaimHollowNetworks(ctx context.Context, previous Networks) (n Networks, re
 	}
 }
 
-// ClaimRealNetworks claims previous, the networks of the previous start. The instances of the cloud
-// already have addresses in these networks. If previous is empty, ClaimRealNetworks claims the
-// first networks to which this host has no route. It returns an error if previous contains networks
-// without a VPC, because the instances are then not real machines. The claim ends when the caller
-// calls release.
+// ClaimRealNetworks claims the networks of the argument previous. These are the networks of the
+// previous start, so the instances of the cloud already have addresses in them. If previous is
+// empty, ClaimRealNetworks claims the first networks to which this host has no route except the
+// default route. If previous is not empty and contains no VPC, ClaimRealNetworks returns an error,
+// because the instances are then not real machines. The claim ends when the caller calls release.
 func ClaimRealNetworks(ctx context.Context, previous Networks) (n Networks, release func(), err error) {
 	switch {
 	case previous.VPC != "":
@@ -181,8 +182,9 @@ func (n Networks) claim() (release func(), err error) {
 	return func() { l.Close() }, nil
 }
 
-// claimAgain claims the networks of the previous start. It waits up to claimTimeout, because
-// the kernel may not have closed the socket of a killed lab yet.
+// claimAgain claims the networks of the previous start. If another process has the reservation,
+// claimAgain tries again for up to claimTimeout, because the kernel may not have closed the socket
+// of a killed lab yet.
 func (n Networks) claimAgain(ctx context.Context) (release func(), err error) {
 	release, err = n.claim()
 	for end := time.Now().Add(claimTimeout); errors.Is(err, errClaimed) && time.Now().Before(end) && ctx.Err() == nil; release, err = n.claim() {
@@ -225,8 +227,9 @@ func usedNetworks() (map[int]string, error) {
 	lines := bufio.NewScanner(bytes.NewReader(raw))
 	for lines.Scan() {
 		// The fields of a line are number, local address, remote address and state. See
-		// Documentation/networking/proc_net_tcp.rst in the Linux source. The address is a number in
-		// the machine's byte order, here little-endian.
+		// Documentation/networking/proc_net_tcp.rst in the Linux source. An IP address is a number
+		// in the machine's byte order. This code expects little-endian, so it reads the bytes from
+		// last to first.
 		f := strings.Fields(lines.Text())
 		if len(f) < 4 || f[3] != "0A" { // LISTEN
 			continue

@@ -153,7 +153,7 @@ func TestPKIHandshakes(t *testing.T) {
 
 // handshake connects a client to a server. The client trusts server certificates that clientCA
 // signed. The server trusts client certificates that serverCA signed. With TLS 1.3 the client gets
-// the server's refusal on its first read, not in the handshake.
+// the server's refusal on its first read, not in the handshake. So the client also reads.
 func (p PKI) handshake(t *testing.T, server, serverCA, client, clientCA string) error {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(p.CertFile(server), p.KeyFile(server))
@@ -204,8 +204,8 @@ func TestUsersHaveRBACRules(t *testing.T) {
 	}
 }
 
-// The lab renews the certificates of its proxy server and its agent 30 days before these
-// certificates expire. The lab does not renew the certificates of other components.
+// RenewProxy renews the certificates of the proxy server and of the agent if they expire in less
+// than 30 days. It does not renew the certificates of other components.
 func TestProxyCertificatesAreRenewed(t *testing.T) {
 	now := time.Now()
 	keys := PKI{Dir: t.TempDir(), Now: now}

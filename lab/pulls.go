@@ -28,8 +28,8 @@ type PullAdvice struct {
 	Registries []string
 	// Internet and Mirrors are the machines' settings for image pulls. The event contains the URLs
 	// of the image's mirrors. If machines have no internet access, the event also contains the
-	// reason, Internet.Off. If the imagePullPolicy is Never, the event contains neither the URLs
-	// nor the reason.
+	// reason from Internet.Off. If the imagePullPolicy is Never, the event contains neither the
+	// URLs nor the reason.
 	Internet Internet
 	Mirrors  []real.Mirror
 	// Load returns the command that loads an image.

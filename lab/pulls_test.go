@@ -71,7 +71,8 @@ func TestPullAdvice(t *testing.T) {
 	}
 	eventually.Empty(t, same)
 
-	// A later status of the same pod creates no event. The status of a new pod creates an event.
+	// If the status of a pod changes, the pod gets no second event for the same image. A new pod
+	// gets an event.
 	pods := kube.CoreV1().Pods("default")
 	_, err1 := pods.Update(t.Context(), waiting("missing", "web:v2", "ImagePullBackOff", corev1.PullIfNotPresent), metav1.UpdateOptions{})
 	_, err2 := pods.Create(t.Context(), waiting("never", "web:v3", "ErrImageNeverPull", corev1.PullNever), metav1.CreateOptions{})

@@ -66,7 +66,8 @@ func (s composeService) volumesByPath(t *testing.T) map[string]string {
 }
 
 // If a flag of a service contains the path of a file, the service has a volume for this file. Init
-// creates these files with mode 0600. It does not create the files with tokens.
+// creates the file with mode 0600. The exceptions are files with tokens: the cloud and Seed write
+// these files later.
 func TestComposeFilesAreThere(t *testing.T) {
 	dir := Dir(t.TempDir())
 	if _, err := dir.Init("https://127.0.0.1:8181", lab.Real); err != nil {

@@ -35,9 +35,9 @@ const (
 	binDir        = "/usr/local/bin" // folder for programs in all images
 )
 
-// networksOf returns the address ranges of a cloud with this kind of nodes. Hollow nodes use 127/8,
-// which a container can use without extra capabilities. Real nodes use a separate network (a VPC).
-// A container needs extra capabilities to create this network.
+// networksOf returns the address ranges of a cloud with the given kind of nodes. Hollow nodes use
+// 127/8, which a container can use without extra capabilities. Real nodes use a separate network (a
+// VPC). A container needs extra capabilities to create this network.
 func networksOf(nodes lab.Nodes) lab.Networks {
 	if nodes != lab.Real {
 		return lab.HollowNetworks(lab.FirstHollowNetwork)
@@ -47,9 +47,9 @@ func networksOf(nodes lab.Nodes) lab.Networks {
 	return n
 }
 
-// vpc returns the settings of the machines' network (the VPC), without internet access. The
-// router's container and the containers with machines share a network namespace. The bridge of the
-// VPC is in this namespace.
+// vpc returns the settings of the machines' network (the VPC). The settings do not include internet
+// access. The router's container and the containers with machines share a network namespace. The
+// bridge of the VPC is in this namespace.
 func vpc() real.Network {
 	n := networksOf(lab.Real).VPCNetwork(vpcLink)
 	n.BridgeOnHost = true

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Shell runs a command line. It returns the output to stdout and stderr, and the exit code. It
-// returns an error only if ctx ends, or if the shell cannot run or exceeds its time limits.
+// Shell runs a command line. It returns the text that the command line wrote to stdout and stderr,
+// and the exit code. It returns an error only if ctx ends, or if the shell cannot run or exceeds
+// its time limits.
 type Shell func(ctx context.Context, line string) (printed string, code int, err error)
 
 const retryInterval = 250 * time.Millisecond

@@ -94,9 +94,9 @@ func (v *view) pick(counter *atomic.Uint64, client net.Addr) endpoint {
 // toKey is the context key for the endpoint of a connection.
 type toKey struct{}
 
-// nodePortHandler answers in place of the pods to which a node port sends connections. As with
-// kube-proxy, one pod gets all requests of a connection. When this pod is gone, the handler resets
-// the connection.
+// nodePortHandler answers requests to a node port in place of the Service's pods. As with
+// kube-proxy, each connection belongs to one pod. If this pod is no longer an endpoint, the handler
+// resets the connection at the next request.
 func nodePortHandler(now func() *view) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := now()
@@ -125,7 +125,7 @@ func connContext(now func() *view) func(context.Context, net.Conn) context.Conte
 	}
 }
 
-// proxyHealth is the body of kube-proxy's health endpoints.
+// proxyHealth is the response body of kube-proxy's health endpoints.
 type proxyHealth struct {
 	LastUpdated  time.Time                  `json:"lastUpdated"`
 	CurrentTime  time.Time                  `json:"currentTime"`
@@ -164,7 +164,7 @@ func proxyHealthHandler(now func() *view) http.Handler {
 	return mux
 }
 
-// serviceHealth is the body of a health check node port.
+// serviceHealth is the response body of a Service's health check node port.
 type serviceHealth struct {
 	Service struct {
 		Namespace string `json:"namespace"`

@@ -364,7 +364,7 @@ func (j *journal) String() string {
 	return j.buf.String()
 }
 
-// count returns the number of lines that contain all words.
+// count returns the number of journal lines that contain all given words.
 func (j *journal) count(words ...string) (n int) {
 lines:
 	for line := range strings.Lines(j.String()) {

@@ -10,8 +10,8 @@
 // configuration. The kubelet does not set the zone, region, type, provider id and IP addresses of
 // its Node. The cloud controller manager must set these fields.
 //
-//	instance is running      register a Node with the uninitialized taint and label
-//	                         the Node for kwok
+//	instance is running      register a Node with the uninitialized taint, and add
+//	                         the label for kwok to the Node
 //	stopping, terminating,   remove the label and set Ready=False "node is shutting
 //	rebooting, gone          down", as a kubelet's graceful node shutdown does
 //	stopped                  no action: the cloud controller manager adds the shutdown taint

@@ -17,7 +17,7 @@ import (
 type machine struct {
 	cloudsim.Instance
 	// hasRegistered is true if the machine has had a Node since its last boot. It stays true
-	// if a client deletes this Node.
+	// even if a client deletes this Node.
 	hasRegistered bool
 	// lastLogged identifies the last logged message about the machine. The hypervisor does not
 	// log this message a second time.

@@ -116,9 +116,9 @@ func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 // machine has booted while the hypervisor did not run.
 func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
 
-// derive returns a UUID (RFC 9562, version 8). The UUID is a hash of the arguments purpose and
-// more, and of the instance's provider id and creation time. Without the creation time, instances
-// of two clouds could have equal UUIDs, because their provider ids can be equal.
+// derive returns a UUID (RFC 9562, version 8). The UUID is a hash of the two string arguments and
+// of the instance's provider id and creation time. Without the creation time, instances of two
+// clouds could have equal UUIDs, because their provider ids can be equal.
 func derive(purpose string, i cloudsim.Instance, more string) string {
 	data := fmt.Appendf(nil, "%s %s %d %s", purpose, i.ProviderID, i.CreatedAt.UnixNano(), more)
 	return uuid.NewHash(sha256.New(), uuid.Nil, data, 8).String()

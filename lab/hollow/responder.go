@@ -185,9 +185,8 @@ func (r *responder) markFailed(key socketKey, s *socket, err error) {
 }
 
 // echo answers each datagram in place of a pod, until the caller closes conn. It ignores datagrams
-// that begin like an answer. Without this rule, an attacker could forge a datagram with the address
-// and port of another hollow node as its source. Then the two nodes would answer each other
-// forever.
+// that begin like an answer. An attacker can forge a datagram with the address and port of another
+// hollow node as its source. Without this rule, the two nodes would then answer each other forever.
 func echo(conn net.PacketConn, now func() *view) error {
 	var counter atomic.Uint64
 	buf := make([]byte, len(answerPrefix)) // the rest of the datagram is not needed

@@ -29,8 +29,8 @@ type endpoint struct {
 	nodeHints []string
 }
 
-// service describes one port of a Service. A value of type table contains only the ports that have
-// a node port and the protocol TCP or UDP.
+// service describes one port of a Service. The type table holds only services that have a node port
+// and the protocol TCP or UDP.
 type service struct {
 	types.NamespacedName
 	portName  string

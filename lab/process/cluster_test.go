@@ -320,8 +320,7 @@ func (c *cluster) testKwokRunsNoCommands(t *testing.T) {
 	}
 }
 
-// testKilled proves that a killed component starts again. The data that the API
-// server acknowledged before the kill still exists.
+// testKilled proves that a killed component starts again, and that the kill does not destroy data.
 func (c *cluster) testKilled(t *testing.T, name string) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "before-" + name}}
 	if _, err := c.kube.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {

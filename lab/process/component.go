@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 )
 
-// component is one row of the lab's table: a program that the supervisor keeps running, or a part
-// of this process. The field startAfter lists other components. The component starts when all these
-// components are ready. At the end of the lab, a component stops before the components in its
-// startAfter.
+// component is one part of a lab. It is a program that the supervisor keeps running, or a
+// function of this process. A component starts when all components in its list startAfter are
+// ready. At the end of the lab, it stops before these components.
 type component struct {
 	name       string
 	address    string // address in texts for users, "" if the component does not listen
@@ -58,8 +57,8 @@ func (p programSet) find(name string) program {
 	return program{p.kube, name}
 }
 
-// isExecutable returns nil if path is a file that at least one user may execute, and otherwise the
-// reason.
+// isExecutable returns nil if path is a file that at least one user may execute. Otherwise it
+// returns an error with the reason.
 func isExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {

@@ -12,8 +12,8 @@ import (
 )
 
 // flagsOf returns a map from the names of flags to their values. It keeps only the last part of
-// file paths. A lab without docker compose has all files in one folder, but with docker compose
-// each service has its own folder.
+// file paths, because the folders differ: with docker compose, each service has its own folder.
+// Without docker compose, all files are in one data dir.
 func flagsOf(args []string) map[string]string {
 	flags := map[string]string{}
 	for _, a := range args {

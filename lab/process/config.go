@@ -54,8 +54,8 @@ type Config struct {
 	RegistryHosts func(cloudsim.ProjectID, string) []string
 	// MetadataTrees maps the name of a dialect to additional paths of the metadata service.
 	MetadataTrees map[string]cloudsim.MetadataTreeSpec
-	// ECRPlugin is the absolute path of AWS's image credential provider on the host. It needs real
-	// nodes and the dialect aws. If ECRPlugin is "", machines do not run this plugin.
+	// ECRPlugin is the absolute path of AWS's image credential provider on the host. This plugin
+	// needs real nodes and the dialect aws. If ECRPlugin is "", machines do not run the plugin.
 	ECRPlugin string
 	Instances int    // number of instances that the first start of a data dir creates
 	Profile   string // speed of the cloud's hardware: realistic or instant

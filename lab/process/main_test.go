@@ -115,7 +115,8 @@ func testHeadless([]string) error {
 	return errno
 }
 
-// testSupervise DIR ADDR JOURNAL runs a lab of two programs.
+// testSupervise DIR ADDR JOURNAL runs a lab with two components: testServe at ADDR, and
+// testStubborn.
 func testSupervise(args []string) error {
 	dir, addr, journal := Dir(args[0]), args[1], args[2]
 	unlock, err := lockDir(context.Background(), dir)

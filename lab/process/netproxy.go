@@ -82,7 +82,8 @@ func (p *plan) egressFlags() []string {
 	return []string{"--egress-selector-config-file=" + file}
 }
 
-// writeEgress writes kube-apiserver's configuration with the socket of the network proxy.
+// writeEgress writes kube-apiserver's egress configuration, which contains the path of the network
+// proxy's socket.
 func (p *plan) writeEgress() error {
 	raw, err := egress.Selector{Socket: p.dir.proxySocket(), HTTPConnect: true}.YAML()
 	if err != nil {
@@ -93,9 +94,9 @@ func (p *plan) writeEgress() error {
 
 // proxyStrategies makes the proxy server prefer the agent on the node of the destination. The
 // strategy destHost finds the agent of a kubelet's node, and destCIDR finds the agent of a pod's
-// node. If this agent has no connection to the server, the strategy default permits any agent. With
-// hollow nodes there is only one agent. The control plane is in no zone, so no strategy prefers a
-// zone.
+// node. If this agent has no connection to the server, the strategy named default permits any
+// agent. With hollow nodes there is only one agent. The control plane is in no zone, so no strategy
+// prefers a zone.
 const proxyStrategies = "destHost,destCIDR,default"
 
 // proxyServer returns the component that forwards the connections of kube-apiserver to nodes
@@ -122,9 +123,8 @@ func (p *plan) proxyServer() component {
 	}
 }
 
-// proxyAgent returns the agent for hollow nodes and for nodes that the user adds. The agent runs on
-// the host of the lab, because the lab runs no agents on these nodes. Each real node has its own
-// agent.
+// proxyAgent returns the agent for hollow nodes and for nodes that the user adds. Only
+// real nodes have their own agents, so this agent runs on the host of the lab.
 func (p *plan) proxyAgent() component {
 	health := p.ports.url("http", "proxy-agent")
 	return component{

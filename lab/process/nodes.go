@@ -210,8 +210,8 @@ func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 
 // releaseLeases deletes the node Leases that an earlier kwok holds. A lab runs only one kwok at a
 // time, so the earlier kwok has ended. The new kwok has another identity. Without releaseLeases,
-// the new kwok would wait until the Leases expire. releaseLeases keeps the Leases of kubelets. In
-// the Lease of a kubelet, the holder identity is the node's name.
+// the new kwok would wait until the Leases expire. releaseLeases keeps the Leases of kubelets. It
+// recognizes these Leases, because their holder identity is the node's name.
 func (p *plan) releaseLeases(ctx context.Context) error {
 	k, err := p.adminClient()
 	if err != nil {

@@ -44,8 +44,8 @@ func TestNotServing(t *testing.T) {
 }
 
 // reportNodes counts the instances that should run, and groups them by the reason why their nodes
-// are not Ready. If only an earlier run of the lab reported a node as Ready, the node counts as
-// not Ready.
+// are not Ready. If the condition Ready and the Lease of a node are from an earlier run of the lab,
+// the node counts as not Ready.
 func TestReportNodes(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	ctx, began := t.Context(), time.Now()

@@ -72,7 +72,7 @@ func portsFrom(base int) portsByName {
 }
 
 // isFrom reports whether base is positive and each port in p has the same number as in
-// portsFrom(base). Ports may be missing in p.
+// portsFrom(base). It ignores ports that p does not contain.
 func (p portsByName) isFrom(base int) bool {
 	for i, n := range portNames {
 		if port, ok := p[n]; ok && port != base+i {

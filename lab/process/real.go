@@ -157,7 +157,8 @@ func (p *plan) clientFlags() []string {
 
 // ipMode returns the IP mode of load balancers (KEP-1860). For real nodes, the mode is VIP. In this
 // mode, if a pod connects to a load balancer, kube-proxy sends the connection directly to a pod of
-// the Service. The connection does not go through the load balancer.
+// the Service. The connection does not go through the load balancer. In a lab without real nodes,
+// the mode is Proxy, and the connection goes through the load balancer.
 func (p *plan) ipMode() string {
 	if p.Nodes == lab.Real {
 		return "VIP"

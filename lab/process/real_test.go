@@ -14,9 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// layVPC creates the network that stays on the host after a lab of real
-// machines was killed. It returns the file at which layVPC mounted the network
-// namespace.
+// layVPC creates the network that a killed lab with real nodes would leave on the host. It returns
+// the file at which layVPC mounted the network namespace.
 func layVPC(t *testing.T, d Dir) (mounted string) {
 	t.Helper()
 	if testing.Short() {

@@ -21,8 +21,8 @@ func (p *plan) registryName() string {
 	return net.JoinHostPort(at, fmt.Sprint(p.ports["registry"]))
 }
 
-// registryAliases returns additional host names of the registry in each region. Programs that use a
-// dialect (the API of another cloud) expect the registry at these names.
+// registryAliases returns additional host names of the cloud's registry, for all regions. Programs
+// that use a dialect (the API of another cloud) expect the registry at these names.
 func (p *plan) registryAliases(ctx context.Context) (all []string, err error) {
 	if p.RegistryHosts == nil {
 		return nil, nil

@@ -51,7 +51,7 @@ func Run(ctx context.Context, log *slog.Logger, c Config) error {
 	return p.supervise(ctx, log, say)
 }
 
-// progressLogger returns a function that reports a step to Progress and to the log.
+// progressLogger returns a function that passes a step to c.Progress and writes it to the log.
 func (c Config) progressLogger(log *slog.Logger, began time.Time) func(format string, args ...any) {
 	var saying sync.Mutex
 	return func(format string, args ...any) {
@@ -65,8 +65,8 @@ func (c Config) progressLogger(log *slog.Logger, began time.Time) func(format st
 	}
 }
 
-// lockRelease is the maximum time for which a killed lab may still hold its lock. The
-// kernel releases the lock when the last thread of the process has ended.
+// lockRelease is the maximum time for which lockDir waits for the lock. A killed lab holds its
+// lock until the last thread of its process has ended.
 const lockRelease = time.Second
 
 // lockDir takes the lock of a data dir. If the folder is not yet a data dir, lockDir makes it a
@@ -96,8 +96,8 @@ func lockDir(ctx context.Context, d Dir) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// prepare checks the host, reserves networks, and writes all files that the components read. The
-// caller releases the networks.
+// prepare checks the host, reserves networks, and writes all files that the components read. If
+// prepare returns no error, the caller must call releaseNetworks of the plan.
 func prepare(ctx context.Context, c Config, say func(string, ...any)) (*plan, error) {
 	m, err := c.DataDir.memory()
 	if err != nil {
@@ -286,9 +286,9 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *recordFile, say f
 var ErrNodesNotReady = errors.New("not all nodes are Ready")
 
 // awaitLateNodes waits until all nodes are Ready, and then tells the user that they are Ready. If
-// ctx ends before all nodes are Ready, it returns ErrNodesNotReady with its newest report. If the
-// newest report contains only an error, it uses the argument report instead, which is the report
-// from the method announce.
+// ctx ends before all nodes are Ready, it returns ErrNodesNotReady with the report of awaitNodes.
+// If the field Error of this report is set, it uses the argument report instead. The caller got
+// this argument from announce.
 func (p *plan) awaitLateNodes(ctx context.Context, report NodesReport, say func(string, ...any)) error {
 	nodes, err := p.awaitNodes(ctx, 2*time.Second)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 )
 
 // A fault can make the setup of the cloud fail. If this happens at the first start of a lab, the
-// start fails, because the components have no tokens yet. TestSeedWithFault proves that a lab with
-// tokens starts without the setup, so that the user can delete the fault.
+// start fails, because the components have no tokens yet. At a later start, the components have
+// tokens. So the lab starts although the setup fails, and the user can delete the fault.
 func TestSeedWithFault(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	at, err := url.Parse(cloud.URL)

@@ -50,8 +50,8 @@ func (d Dir) writeMemory(m memory) error {
 	return lab.WriteDurably(d.path("lab.json"), append(raw, '\n'))
 }
 
-// process identifies a process, even if the kernel gives its pid to another process
-// later.
+// process identifies a process by its pid and its start time. If the kernel later gives the pid to
+// another process, the start time differs.
 type process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot
@@ -212,5 +212,5 @@ func (d Dir) killLeftovers(ctx context.Context) (swept []string, err error) {
 }
 
 // sweepPatience is the time after which killLeftovers kills a process a second time. If the process
-// still runs after the same time again, killLeftovers returns an error.
+// still runs after another sweepPatience, killLeftovers returns an error.
 const sweepPatience = 5 * time.Second

@@ -24,8 +24,8 @@ func Down(ctx context.Context, d Dir, timeout time.Duration) (stopped bool, err 
 	return stopped, err
 }
 
-// stop does the work of Down. It takes the lock of the data dir, and the caller
-// must call unlock.
+// stop does the work of Down, but keeps the lock of the data dir. If stop returns no error,
+// the caller must call unlock.
 func (d Dir) stop(ctx context.Context, timeout time.Duration) (stopped bool, unlock func(), err error) {
 	stopped, unlock, err = d.stopAndLock(ctx, timeout)
 	if err != nil {

@@ -15,7 +15,8 @@ const (
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 10 * time.Second
 	// stableAfter is the run time after which a component counts as stable. If a component
-	// has run longer, its next restart waits only firstBackoff.
+	// has run longer, its next restart waits only firstBackoff. Otherwise, the next restart
+	// waits twice as long as the previous restart, up to maxBackoff.
 	stableAfter = time.Minute
 	// maxFalseStarts is the number of failed starts after which the supervisor gives up on a
 	// component that was never ready. The supervisor then stops all components.

@@ -332,7 +332,7 @@ func TestComponentOrderIsChecked(t *testing.T) {
 	}
 }
 
-// startSupervisor runs a lab of two programs in another process.
+// startSupervisor runs testSupervise in another process, and waits until its two components run.
 func startSupervisor(t *testing.T) (Dir, *exec.Cmd, record) {
 	t.Helper()
 	self, err := os.Executable()

@@ -27,8 +27,8 @@ const (
 
 var everywhere = ipNet(netip.MustParsePrefix("0.0.0.0/0"))
 
-// leadAnswers creates the rules and routes that bring answers of servers in the VPC to the host. If
-// a rule already exists, leadAnswers keeps it. leadAnswers replaces an existing route.
+// leadAnswers creates the rules and routes that bring answers of servers in the VPC to the host. It
+// keeps existing rules, but replaces existing routes.
 func (v *vpc) leadAnswers(host *netlink.Handle) error {
 	bridge, err := v.link.LinkByName(bridgeName)
 	if err != nil {

@@ -41,8 +41,8 @@ func (a *attachments) take(d cloudsim.Disk, deleted bool) (changed []cloudsim.In
 	return changed
 }
 
-// wantedDisks returns the disks that an instance's machine must have as devices. It returns
-// false until replace has stored a list.
+// wantedDisks returns the disks that an instance's machine must have as devices. Until
+// replace has stored a list, known is false.
 func (a *attachments) wantedDisks(id cloudsim.InstanceID) (wanted map[cloudsim.DiskID]cloudsim.Disk, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -33,8 +33,8 @@ func (c *cableSet) setZone(i cloudsim.Instance) { c.change(func() { c.zones[i.ID
 // darken stores whether a zone is dark, which means unreachable.
 func (c *cableSet) darken(z cloudsim.Zone) { c.change(func() { c.dark[z.Name] = z.Dark() }) }
 
-// cut returns a map with the value true for each instance in a dark zone, and false for each other
-// instance.
+// cut returns a map with the value true for each instance in a dark zone, and false for all other
+// instances.
 func (c *cableSet) cut() map[cloudsim.InstanceID]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// Runs finds each kind of resource, even if no other resource remains. After Clean, Runs
-// finds nothing.
+// TestRunsFindsEachResource proves that the function Runs returns true if any one kind of resource
+// remains. After Clean, Runs must return false.
 func TestRunsFindsEachResource(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short mode: the test creates loop devices")

@@ -19,8 +19,8 @@ const inContainer = "REAL_TEST_IN_CONTAINER"
 
 // TestOpenContainer starts the test program again in a container. The container sees the cgroup of
 // its processes as the root cgroup. The cgroup file system is mounted read-only. After
-// OpenContainer, the test creates a machine's cgroups below the root cgroup. The root cgroup must
-// enable its controllers for the machine's cgroups.
+// OpenContainer, the test creates a machine's cgroups below the root cgroup. It proves that
+// the machine's cgroups have the necessary controllers.
 func TestOpenContainer(t *testing.T) {
 	if os.Getenv(inContainer) != "" {
 		insideContainer(t)

@@ -32,8 +32,8 @@ type Disks struct {
 }
 
 // machineDevices manages the folder /dev of one machine, and the block devices of the machine's
-// disks. Its own goroutine updates the devices, so the updates continue while the machine shuts
-// down.
+// disks. A separate goroutine updates the devices, because the goroutine that manages the machine
+// waits while the machine shuts down.
 //
 // The folder /dev is in memory, and is mounted in the machine's folder on the host. A disk is a
 // loop device of the host. The machine has device nodes only for its own disks and for usual
@@ -61,8 +61,8 @@ type machineDevices struct {
 type device struct {
 	number int
 	// spareLoop is the number of a second loop device, which the kubelet needs for a raw block
-	// volume. The kubelet attaches the second device to the device of the disk, so that the device
-	// of the disk stays in use. If a restarted hypervisor does not know the number, spareLoop is 0.
+	// volume. The kubelet makes the disk's device the backing file of the second device. So the
+	// disk's device stays in use. If a restarted hypervisor does not know the number, it is 0.
 	spareLoop int
 	readOnly  bool
 	shown     bool // whether the machine has the device nodes and links
@@ -131,10 +131,10 @@ func (d *machineDevices) failures() error {
 	return errors.Join(slices.Collect(maps.Values(d.failed))...)
 }
 
-// report sends the cloud a list of the machine's disks. If the last report contained the same list,
-// report sends the list only if the cloud needs it to complete an attachment or detachment. While
-// the machine is off, the list marks all attached disks as ready, because the machine gets their
-// devices at its next start.
+// report sends the cloud a list of the machine's disks. If the list has not changed since the last
+// report, the method sends it only if the cloud needs it to complete an attachment or detachment.
+// While the machine is off, the list marks all attached disks as ready, because the machine gets
+// their devices at its next start.
 func (d *machineDevices) report(ctx context.Context) error {
 	now, known := d.state()
 	if !known || d.reported != nil && slices.Equal(d.reported.Devices, now.Devices) && !d.attached.awaits(d.id, now) {
@@ -248,9 +248,9 @@ func (d *machineDevices) file(id cloudsim.DiskID) string {
 }
 
 // openDevice opens the loop device with the given number. The parameter node is the ID of a
-// machine. If the device does not belong to this machine, openDevice returns nil. It also returns
-// nil if the backing file is not the file at path. For example, openDevice returns nil for a fenced
-// device. It also returns nil if the kernel has given the number to another program's device.
+// machine. If the device is fenced or does not belong to this machine, openDevice returns nil. The
+// kernel may have given the number to another program's device. So openDevice also returns nil if
+// the device's backing file is not the file at path.
 func openDevice(node, path string, number int) (*loop.Loop, error) {
 	l, err := loop.Find(node, path, loop.Path(number))
 	if err != nil || l == nil || l.Number == number {
@@ -269,8 +269,9 @@ func resize(l *loop.Loop, size int64) error {
 }
 
 // fenceOthers fences the devices of a disk on machines to which the disk is no longer attached. It
-// also fences an old device of the disk on this machine. Reads and writes of a fenced device fail.
-// Without fenceOthers, a machine could still write to a disk that a user has detached by force.
+// also fences each device of the disk that this machine still has, because add then makes a new
+// device. Reads and writes of a fenced device fail. Without fenceOthers, a machine could still
+// write to a disk that a user has detached by force.
 func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	all, err := loop.List()
 	if err != nil {
@@ -290,8 +291,8 @@ func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	return errors.Join(errs...)
 }
 
-// fence fences the loop device with the given number. If openDevice returns no device, fence does
-// nothing.
+// fence makes all reads and writes of the loop device with the given number fail. If openDevice
+// returns no device, fence does nothing.
 func fence(node, path string, number int) error {
 	l, err := openDevice(node, path, number)
 	if err != nil || l == nil {
@@ -431,7 +432,7 @@ func (d *machineDevices) powerOff(ctx context.Context) error {
 	return unmountDev(d.folder)
 }
 
-// adopt finds the devices of a machine that an earlier hypervisor has started. If an earlier
+// adopt finds the existing devices of a machine after a restart of the hypervisor. If an earlier
 // version of the lab has started the machine, the machine uses the host's /dev, and its CSI driver
 // makes the devices of disks. In this case, the method does nothing.
 func (d *machineDevices) adopt() error {
@@ -463,8 +464,8 @@ func (d *machineDevices) adopt() error {
 	return nil
 }
 
-// cleanDevices removes the devices of machines that have ended and have no hypervisor. The
-// parameter dir is the hypervisor's folder.
+// cleanDevices removes the second loop devices of all disks, and unmounts the /dev of each machine.
+// The hypervisor and its machines must have ended. The parameter dir is the hypervisor's folder.
 func cleanDevices(ctx context.Context, dir string) error {
 	var errs []error
 	files, err := glob(dir, "machines/*/"+spareFolder+"/*")

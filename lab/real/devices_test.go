@@ -257,10 +257,10 @@ func TestForcedDetachFences(t *testing.T) {
 	}
 }
 
-// TestBusySecondDevice detaches a disk while a program of the machine has the disk's second device
-// open. The hypervisor fences and removes the first device, so another program can get a device
-// with the same number. The test proves that the hypervisor does not fence this new device. It also
-// proves that the machine gets a working device when the disk is attached again.
+// TestBusySecondDevice detaches a disk while a program has the disk's second device open (see
+// device.spareLoop). The hypervisor fences and removes the first device, so another program can get
+// a device with the same number. The test proves that the hypervisor does not fence this new
+// device. It also proves that the machine gets a working device when the disk is attached again.
 func TestBusySecondDevice(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))
@@ -468,9 +468,9 @@ func TestReportAfterLoadState(t *testing.T) {
 	}
 }
 
-// A file in the folder spares contains the number of a disk's second loop device.
-// TestEmptySecondDeviceFile proves that the disk can be detached and attached again if this file is
-// empty. A full disk of the host or a power cut can leave an empty file.
+// TestEmptySecondDeviceFile empties the file with the number of a disk's second loop device (see
+// spareFolder). It proves that the disk can still be detached and attached again. A full disk of
+// the host or a power cut can leave an empty file.
 func TestEmptySecondDeviceFile(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))

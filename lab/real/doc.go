@@ -26,7 +26,7 @@
 //	  disk/            data that stays when the machine is off
 //	                   (image files are hard links to the files in images/KEY/)
 //	  dev/             the machine's /dev, while the machine is on
-//	  spares/          numbers of the second loop devices of disks
+//	  spares/          one file per disk: the number of its second loop device
 //	  etc/             files that the machine reads at boot
 //	  boot.json        the boot settings: see package boot
 //	  booted           ID of the cloud operation that started the machine
@@ -45,9 +45,9 @@
 // If Config.Zones is empty, a hypervisor serves all zones. Otherwise it serves only the zones in
 // Config.Zones. Hypervisors of different zones can share a network namespace, but each hypervisor
 // needs its own folder and name. These hypervisors use the bridge and the routes that a router
-// process creates with Route. The bridge is in the shared network namespace, so the machines'
-// cables (veth pairs) stay in the bridge when the router ends. The kernel deletes a cable when the
-// cable's machine ends.
+// process creates with the function Route. The bridge is in the shared network namespace, so the
+// machines' cables (veth pairs) stay in the bridge when the router ends. The kernel deletes a cable
+// when the cable's machine ends.
 //
 // # End of a machine
 //

@@ -59,8 +59,8 @@ type templateValues struct {
 	ReservedCPU    int64 // thousandths of a CPU
 }
 
-// glob returns the paths that match a pattern in the folder dir. Only the parameter pattern is a
-// pattern, so the folder's path can contain special characters, for example "[".
+// glob returns the paths that match a pattern in the folder dir. In dir, characters like "[" have
+// no special meaning.
 func glob(dir, pattern string) ([]string, error) {
 	found, err := fs.Glob(os.DirFS(dir), pattern)
 	for i, name := range found {

@@ -23,7 +23,8 @@ type follower struct {
 	informer.OutageLogger
 }
 
-// List reads all instances, zones and disks, and notifies the machines and the devices.
+// List reads all instances, zones and disks, and applies them to the hypervisor. It also makes each
+// machine check its disks.
 func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 	all, at, err := cloudsim.All(ctx, h.cfg.Cloud.ListInstances, cloudsim.ListOptions{})
 	if err != nil {
@@ -57,8 +58,7 @@ func (h *follower) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindZone: zonesAt, cloudsim.KindDisk: disksAt}, nil
 }
 
-// Take applies an event to the zones, to the devices of machines, or to the machine of an
-// instance.
+// Take applies an event of a zone, a disk or an instance to the hypervisor.
 func (h *follower) Take(ctx context.Context, e cloudsim.Event) error {
 	switch e.Kind {
 	case cloudsim.KindZone:

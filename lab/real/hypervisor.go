@@ -61,8 +61,8 @@ func (k *machineInput) latest() (cloudsim.Instance, bool) {
 
 // Run runs instances as real machines until ctx ends. After the end of ctx, Run switches all
 // machines off. If cfg.Router is set, Run then also deletes the network. Disks stay. If the router
-// of this process fails, Run also ends and returns the error of the router. The cloud may be
-// unavailable at the start of Run or later.
+// of this process fails, Run ends in the same way and returns the error of the router. Run does not
+// fail if the cloud is unavailable, at the start or later.
 //
 // If a user kills the hypervisor's process, the machines continue to run. If the process runs in a
 // container and the container ends, the machines end too. If Run fails before it has taken over the
@@ -181,8 +181,8 @@ func (h *hypervisor) servesZone(zone string) bool {
 }
 
 // adopt takes over the machines that an earlier hypervisor left running, and starts a goroutine
-// for each machine folder. It makes no request to the cloud, so the machines keep running
-// while the cloud is unavailable. If adopt fails for a machine, the goroutine of the machine
+// for each machine folder. It makes no request to the cloud, so it also works while the
+// cloud is unavailable. If adopt fails for a machine, the goroutine of the machine
 // tries again later.
 func (h *hypervisor) adopt(ctx context.Context) error {
 	ids, err := h.storedInstances()
@@ -329,8 +329,8 @@ func (m *machine) handleCrash(ctx context.Context) {
 }
 
 // stopMachine switches a machine off at the end of the hypervisor. If this process also runs the
-// router, the whole cluster ends. Otherwise the cluster continues with the machines of other
-// hypervisors, so stopMachine also sets the machine's Node to NotReady.
+// router, the whole cluster ends, so the Node needs no change. Otherwise the cluster continues with
+// the machines of other hypervisors, so stopMachine also sets the machine's Node to NotReady.
 func (h *hypervisor) stopMachine(ctx context.Context, m *machine, k *machineInput) error {
 	i, _ := k.latest()
 	if h.cfg.Router != nil || i.Name == "" {

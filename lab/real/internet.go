@@ -23,8 +23,8 @@ import (
 // Internet describes how machines reach networks outside the host. The zero value means that
 // machines reach no network outside the host.
 type Internet struct {
-	// IPv4 and IPv6 allow connections with these protocols. For each allowed protocol, the
-	// host needs a default route.
+	// If IPv4 or IPv6 is true, machines can connect to other networks over this protocol. For each
+	// allowed protocol, the host needs a default route.
 	IPv4, IPv6 bool
 	// If Isolated is true, machines cannot connect to the networks to which the host is directly
 	// connected. Set Isolated if the host is a container. In this case, these networks contain the
@@ -101,8 +101,8 @@ func (v *vpc) setInternet(host *netlink.Handle) error {
 	return nil
 }
 
-// routeInternet sets the addresses and routes that lead packets from the router to the host and
-// back. For a protocol that v.Internet does not allow, it deletes the router's default route.
+// routeInternet sets the addresses and routes for packets between the router and the host. For a
+// protocol that v.Internet does not allow, it deletes the router's default route.
 func (v *vpc) routeInternet(host *netlink.Handle) error {
 	bridge, err := v.link.LinkByName(bridgeName)
 	if err != nil {

@@ -65,8 +65,9 @@ func writeSetting(path, value string) error {
 // originalValue matches a comment in internet.nft that contains the original value of a setting.
 var originalValue = regexp.MustCompile(`comment "(net/[^"=]+)=([^"]*)"`)
 
-// storedValues returns the original values of the host's settings, by setting. It reads them from
-// the comments in the nftables table of a lab.
+// storedValues returns the original values of the host's settings. The keys of the map are the
+// paths of the settings. storedValues reads the values from the comments in the nftables table of a
+// lab.
 func storedValues(table string) (map[string]string, error) {
 	out, err := nft("", "list", "chain", "inet", table, "original")
 	all := map[string]string{}

@@ -22,7 +22,7 @@ import (
 // has loaded into all machines.
 const loadedDir = "loaded"
 
-// Images changes and lists the images on the machines of a running hypervisor.
+// Images has the methods that load, list and remove images on the machines of a running hypervisor.
 type Images struct {
 	// Dir and Name are the values in the hypervisor's Config.
 	Dir, Name string

@@ -39,7 +39,7 @@ type machine struct {
 	bootOperation cloudsim.OperationID
 	// crashOperation is the instance's last cloud operation at the time of a crash. It is "" if the
 	// instance has not crashed. The machine stays off until the instance has another operation.
-	// Like real clouds, the cloud continues to show a crashed instance as running.
+	// Like real clouds, the simulated cloud continues to show a crashed instance as running.
 	crashOperation cloudsim.OperationID
 	// needsTakeover is true if an earlier hypervisor may have left the machine running, and this
 	// hypervisor has not taken the machine over yet.
@@ -80,7 +80,7 @@ func watchProcess(pid int) (*process, error) {
 	}
 	go func() {
 		defer close(p.ended)
-		// A pidfd is readable after its process has ended: pidfd_open(2).
+		// A pidfd becomes readable when its process ends. See pidfd_open(2).
 		err := raw.Read(func(fd uintptr) bool {
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) //nolint:gosec // a descriptor is small
 			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
@@ -124,8 +124,9 @@ func (m *machine) done() <-chan struct{} {
 	return m.init.ended
 }
 
-// adopt takes over a machine that an earlier hypervisor left running. If the machine is off, or if
-// its start was interrupted, the method removes the machine's processes, cgroups and devices.
+// adopt takes over a machine that an earlier hypervisor may have left running. If the machine is
+// off, or if its start was interrupted, the method removes the machine's processes, cgroups and
+// devices.
 func (m *machine) adopt(ctx context.Context) (err error) {
 	defer func() { m.needsTakeover = err != nil }()
 	pid, err := m.cgroup.firstPID()

@@ -36,7 +36,7 @@ func machineWith(t *testing.T, n *NetworkProxy) *machine {
 }
 
 // The agent of a machine has the node's name as its id. Only root can read the agent's
-// certificate, key and authority.
+// certificate, its key, and the certificate of its CA.
 func TestNetworkProxy(t *testing.T) {
 	var s boot.Spec
 	if err := machineWith(t, nil).addAgent(&s, cloudsim.Instance{}); err != nil || len(s.Programs) > 0 {

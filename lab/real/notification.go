@@ -15,8 +15,8 @@ func (b notification) notify() {
 	}
 }
 
-// forEach calls work for each notification until ctx ends. If work returns an error, forEach passes
-// the error to onError, waits for a backoff, and calls work again.
+// forEach calls the function work for each notification until ctx ends. If work returns an error,
+// forEach passes the error to onError, waits for the backoff time, and calls work again.
 func (b notification) forEach(ctx context.Context, work func() error, onError func(error)) {
 	retry := retryBackoff()
 	for {

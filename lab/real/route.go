@@ -112,8 +112,8 @@ func (t *table) activeRoutes(n Network) map[netip.Prefix]netip.Addr {
 	return all
 }
 
-// setRoutes adds wantedRoutes to the router. It deletes routes that an earlier call added and that
-// are not in wantedRoutes.
+// setRoutes adds the routes in wantedRoutes to the router. If a route of an earlier call is not in
+// wantedRoutes, setRoutes deletes this route.
 func (v *vpc) setRoutes(wantedRoutes map[netip.Prefix]netip.Addr) error {
 	now, err := v.link.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {

@@ -206,9 +206,10 @@ type absence struct {
 }
 
 // update returns the changes since the previous call. If a running instance has had no machine for
-// missingAfter, the list missing contains the instance once. If this instance has a machine again,
-// the list recovered contains it once. The argument links contains the names of all links in the
-// namespace of the VPC's bridge. The link of a machine has the instance's ID as its name.
+// the time missingAfter, one call returns the instance in the list missing. If this instance has a
+// machine again later, one call returns the instance in the list recovered. The argument links
+// contains the names of all links in the namespace of the VPC's bridge. The link of a machine has
+// the instance's ID as its name.
 func (m missingMachines) update(now time.Time, running []cloudsim.Instance, links map[string]bool) (missing, recovered []cloudsim.Instance) {
 	runs := map[cloudsim.InstanceID]bool{}
 	for _, i := range running {

@@ -21,9 +21,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// If a running instance has had no machine for missingAfter, missingMachines.update reports the
-// instance once. If the instance has a machine again after this report, update reports the recovery
-// once.
+// If a running instance has had no machine for the time missingAfter, missingMachines.update
+// reports the instance once. If the instance has a machine again after this report, update reports
+// the recovery once.
 func TestMissingMachinesAreReported(t *testing.T) {
 	began := time.Now()
 	running := []cloudsim.Instance{{ID: "i-000001"}, {ID: "i-000002"}}

@@ -16,7 +16,9 @@ import (
 // the device. The comment of device.spareLoop describes the use of the second loop device.
 const spareFolder = "spares"
 
-// reserve returns the number of a disk's second loop device, and makes the device.
+// reserve makes the second loop device of a disk and returns the number of this device. The kubelet
+// needs this device for a raw block volume. A machine cannot open /dev/loop-control, so the kubelet
+// cannot make the device itself.
 func (d *machineDevices) reserve(ctx context.Context, id cloudsim.DiskID) (int, error) {
 	if err := d.release(ctx, id); err != nil { // an earlier attempt may have failed after it made the device
 		return 0, err

@@ -35,7 +35,7 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 // archivePaths returns the paths of the image archives in the folders s.images, s.more and
 // s.loaded. If two archives contain an image with the same name, the store gets the image of the
-// archive that is later in the list.
+// archive that is later in the result.
 func (s imageStore) archivePaths() ([]string, error) {
 	var all []string
 	for _, dir := range []string{s.images, s.more, s.loaded} {

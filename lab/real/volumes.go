@@ -34,19 +34,21 @@ const (
 	kubeletDir = "/var/lib/kubelet"
 )
 
-// disksDir returns the folder that identifies the loop devices of a hypervisor. The kernel stores a
-// file path for each loop device. A device belongs to the hypervisor if its path is in this folder.
-// Only machines that an earlier version of the hypervisor started have this folder. In these
-// machines, it contains the disks of the cloud.
+// disksDir returns the folder path that identifies the loop devices of a hypervisor. The kernel
+// stores a file path for each loop device. A device belongs to the hypervisor if its stored path
+// begins with this folder path. In machines from an earlier version of the hypervisor, the folder
+// contains the disks of the cloud. Newer machines do not have the folder, but the hypervisor still
+// gives their devices such paths.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a running
 // machine uses. The list firstPIDs holds the pid of each running machine's first process. The
-// function hasOwnDev reports whether the machine of an instance has its own /dev.
+// function hasOwnDev reports whether the machine of an instance has its own /dev. If the machine
+// has its own /dev, detachDisks skips its devices, because machineDevices manages them.
 //
-// In machines that an earlier version of the hypervisor started, the CSI driver made the device of
-// each disk. To lock the device of a raw volume, the kubelet made a second loop device. These
-// devices remain after the end of the machine, so detachDisks detaches them.
+// In machines from an earlier version of the hypervisor, the CSI driver made the device of each
+// disk. To lock the device of a raw volume, the kubelet made a second loop device. Both devices
+// remain after the end of the machine, so detachDisks detaches them.
 func detachDisks(name string, firstPIDs []int, hasOwnDev func(instance string) bool) error {
 	all, err := loop.List()
 	if err != nil {

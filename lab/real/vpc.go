@@ -62,8 +62,8 @@ func (n Network) Validate() error {
 }
 
 const (
-	// bridgeName is the name of the router's link into the VPC. This link is the bridge or the
-	// end of a veth pair.
+	// bridgeName is the name of the router's link into the VPC. If BridgeOnHost is false,
+	// this link is the bridge. Otherwise this link is the end of a veth pair.
 	bridgeName = "vpc"
 	// hostPort is the name of the link from the bridge to the host. routerPort is the name of the
 	// link from the bridge to the router. Both links are ends of veth pairs.

@@ -71,9 +71,10 @@ func New(name string, layer []byte, config Config) (Image, error) {
 }
 
 // Open returns the images of the archive or OCI layout directory at path. An archive may be
-// compressed with gzip or zstd. Open writes temporary files into the folder work, which must be
-// empty. The method Image.Write reads these files or the layout directory. So the caller must keep
-// work and the layout directory until the last call of Image.Write has returned.
+// compressed with gzip or zstd. Open writes temporary files into the folder at the path work. This
+// folder must be empty. The method Image.Write reads these files or the layout directory. So the
+// caller must keep this folder and the layout directory until the last call of Image.Write has
+// returned.
 func Open(ctx context.Context, path, work string) ([]Image, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -193,8 +194,8 @@ func spool(r io.Reader, file string) (k kind, err error) {
 	}
 }
 
-// extract unpacks index.json and the folder blobs of a tar into the new folder dir. It skips
-// all other files of the tar.
+// extract unpacks the file index.json and all files below blobs/ from a tar into the new folder
+// dir. It skips all other files of the tar.
 func extract(file, dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err

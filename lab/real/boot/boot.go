@@ -28,11 +28,11 @@ const (
 	calm       = time.Minute // if a program runs longer than calm, the pause before its next restart is firstPause
 )
 
-// Run runs a machine. It waits until it reads the message Go from start. Then it builds the
-// machine's root folder, and runs the programs of s. It restarts programs that end. When ctx
-// ends, it sends SIGTERM to all processes, waits at most Spec.Grace, and returns. The
-// process that calls Run must be PID 1 of a machine. When this process exits, the kernel ends
-// the remaining processes of the machine.
+// Run runs a machine. It waits until it reads the message Go from the reader start. Then it builds
+// the machine's root folder, and runs the programs of s. It restarts programs that end. When ctx
+// ends, it sends SIGTERM to all processes, waits at most Spec.Grace, and returns. The process that
+// calls Run must be PID 1 of a machine. When this process exits, the kernel ends the remaining
+// processes of the machine.
 func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -127,9 +127,9 @@ func awaitSocket(ctx context.Context, path string) bool {
 	return ctx.Err() == nil
 }
 
-// startProgram starts a program and returns a channel that receives the program's exit status.
-// It does not wait for the program. reapChildren waits for all child processes. The child
-// processes include orphans, because the kernel makes PID 1 the parent of each orphan.
+// startProgram starts a program and returns a channel that receives the program's exit status. It
+// does not wait for the program to end, because reapChildren waits for all child processes. The
+// child processes include orphans, because the kernel makes PID 1 the parent of each orphan.
 func (m *machine) startProgram(p Program) (<-chan unix.WaitStatus, error) {
 	if err := os.MkdirAll(filepath.Dir(p.Log), 0o755); err != nil {
 		return nil, err

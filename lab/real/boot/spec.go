@@ -26,8 +26,8 @@ type Spec struct {
 	Root string `json:"root"`
 	// Dirs are folders to create in the machine.
 	Dirs []string `json:"dirs"`
-	// Binds lists the files and folders of the host that the machine can use, in the order of
-	// their mounts.
+	// Binds lists the files and folders of the host that the machine can use. The first process
+	// mounts them in the order of the list.
 	Binds []Bind `json:"binds"`
 	// Tunables maps paths of kernel settings to values. The settings belong to the whole host, so
 	// the machine must not change them. Instead, the machine reads and writes a file that hides the
@@ -48,7 +48,7 @@ type Bind struct {
 	From     string `json:"from"`
 	To       string `json:"to"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
-	// Recursive also binds the mounts below From.
+	// Recursive makes the mounts below From visible too.
 	Recursive bool `json:"recursive,omitempty"`
 	// Optional means that From need not exist. If From does not exist and Optional is false, the
 	// machine does not boot.

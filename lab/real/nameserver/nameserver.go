@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Limits of a server. A client that exceeds a limit gets the answer SERVFAIL or no connection.
+// Limits of a server. Queries beyond maxQueries get the answer SERVFAIL. TCP connections beyond
+// maxConnections wait until other connections end.
 const (
 	maxQueries     = 512             // queries that wait for a resolver at the same time
 	maxConnections = 256             // TCP connections
