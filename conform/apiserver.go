@@ -199,8 +199,8 @@ func writeKey(path string) error {
 }
 
 // findProgram returns the absolute path of a program in dir. If dir does not contain the program,
-// findProgram returns the path of kube in dir. The program kube contains the other programs. If dir
-// contains neither program, the returned error wraps ErrNoProgram.
+// findProgram returns the path of kube in dir. The program kube contains etcd and kube-apiserver.
+// If dir contains neither program, the returned error wraps ErrNoProgram.
 func findProgram(dir, name string) (string, error) {
 	for _, file := range []string{name, "kube"} {
 		path, err := filepath.Abs(filepath.Join(dir, file))

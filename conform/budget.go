@@ -60,13 +60,14 @@ func writesOf(calls map[string]Count) (all []string) {
 	return all
 }
 
-// callsPerSecond is an average number of calls per second that every check permits. A good CCM
-// makes far fewer calls. A lower limit is not necessary, because Grown detects smaller regressions.
+// callsPerSecond is the average number of calls per second that the checks always permit. A good
+// CCM makes far fewer calls. A lower limit is not necessary, because the method Report.Grown
+// detects smaller regressions.
 const callsPerSecond = 30
 
 // checkBudget counts the calls that the CCM makes while the cluster does not change. Some CCMs have
-// called their cloud so often that users reached the request limits of the cloud. An example is
-// hetznercloud/hcloud-cloud-controller-manager#661.
+// called their cloud so often that users reached the request limits of the cloud. For example,
+// see the issue hetznercloud/hcloud-cloud-controller-manager#661.
 func checkBudget(ctx context.Context, e *env, m Machine) error {
 	s, lb, err := e.createBalanced(ctx, "web")
 	if err != nil {

@@ -25,8 +25,8 @@ type Check struct {
 	Title string `json:"title"`
 	// skipReason returns the reason if the run must skip the check. Otherwise it returns "".
 	skipReason func(Capabilities) string
-	// exclusive is true if no other check may run at the same time, because the check disturbs
-	// all calls or restarts the CCM.
+	// exclusive is true if no other check may run at the same time. An exclusive check restarts
+	// the CCM, disturbs all calls, or takes a measurement.
 	exclusive bool
 	// needsRestart is true if the check restarts the CCM. If Config.Subject is nil, the run skips
 	// the check.
@@ -34,8 +34,9 @@ type Check struct {
 	// limitFactor is the factor for Config.Limit, the time limit of a check. If limitFactor is 0,
 	// the factor is 1.
 	limitFactor int
-	// run returns nil if the CCM passes. If run returns a missingError, or any error after an
-	// interruption, the verdict is Skip. Every other error means that the check failed.
+	// run returns nil if the CCM passes. If run returns a missingError, the verdict is Skip. If the
+	// conformance run ends early, the verdict of every error is Skip. Every other error means that
+	// the check failed.
 	run func(context.Context, *env) error
 }
 

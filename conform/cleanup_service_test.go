@@ -36,7 +36,8 @@ func TestCleanupContinuesAfterRefusedService(t *testing.T) {
 }
 
 // TestServiceOfLostReply proves that the cleanup of a check also deletes a Service if the check got
-// no reply to the creation. A check gets no reply if, for example, a user interrupts the run.
+// no reply to the request that created the Service. For example, a check gets no reply if a user
+// interrupts the run.
 func TestServiceOfLostReply(t *testing.T) {
 	kube := fake.NewClientset()
 	kube.PrependReactor("create", "services", func(a clienttesting.Action) (bool, runtime.Object, error) {

@@ -6,8 +6,8 @@ import (
 )
 
 // Driver gives the checks access to a cloud. Every method is safe for concurrent use. If the named
-// object does not exist, a method returns [ErrNotFound]. Only DeleteMachine returns nil for a
-// missing object. A method returns [ErrUnsupported] if the cloud does not support the method.
+// object does not exist, a method returns [ErrNotFound]. But DeleteMachine returns nil for a
+// missing machine. A method returns [ErrUnsupported] if the cloud does not support the method.
 type Driver interface {
 	// Capabilities returns the features of the cloud and of its CCM.
 	Capabilities(context.Context) (Capabilities, error)
@@ -156,8 +156,8 @@ type Capabilities struct {
 	Faults []FaultKind `json:"faults,omitempty"`
 	// Calls is true if the driver counts the calls of the CCM.
 	Calls bool `json:"calls,omitempty"`
-	// LeaderElection is true if the CCM takes a Lease before it works. LeaderMigration is true if
-	// the CCM also takes the Lease of a leader migration (KEP-2436).
+	// LeaderElection is true if the CCM takes a Lease before it starts its controllers.
+	// LeaderMigration is true if the CCM also takes the Lease of a leader migration (KEP-2436).
 	LeaderElection  bool `json:"leaderElection,omitempty"`
 	LeaderMigration bool `json:"leaderMigration,omitempty"`
 	// User is the name of the CCM's user in the cluster, such as

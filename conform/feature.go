@@ -150,8 +150,8 @@ func checkDrain(ctx context.Context, e *env, a Machine) error {
 	if err := e.patchNode(ctx, b.Name, `{"spec":{"taints":[{"key":"`+taintToBeDeleted+`","effect":"NoSchedule"}]}}`); err != nil {
 		return err
 	}
-	// The taint alone causes no update in upstream's controller. Therefore the check also changes
-	// the Service.
+	// The taint alone does not make upstream's controller update the load balancer. Therefore the
+	// check also changes the Service.
 	if err := e.changeService(ctx, s, func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 }); err != nil {
 		return err
 	}

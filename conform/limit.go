@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// errLimit is the cancellation cause of the context of a check that exceeds its time limit.
+// errLimit is the cancellation cause for a check that exceeds its time limit.
 var errLimit = errors.New("the check has exceeded its time limit")
 
-// errCleanup is the cancellation cause of the context of a cleanup that exceeds cleanupTimeout.
+// errCleanup is the cancellation cause for a cleanup that exceeds cleanupTimeout.
 var errCleanup = errors.New("the cleanup of the check has exceeded its time limit")
 
 var errHangs = errors.New("the call of the driver does not return")
@@ -63,7 +63,7 @@ func boundCall[T any](ctx context.Context, d *boundDriver, name string, do func(
 	}
 }
 
-// do is boundCall for a call that returns only an error.
+// do uses boundCall to run a call of the driver that returns only an error.
 func do(ctx context.Context, d *boundDriver, name string, f func(context.Context) error) error {
 	_, err := boundCall(ctx, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err

@@ -151,10 +151,10 @@ func checkUnknown(ctx context.Context, e *env) error {
 	})
 }
 
-// checkCreateRace creates the Node before the machine, because many clouds list a new machine only
-// after some seconds. The Node is not Ready, because a kubelet reports Ready only after the network
-// of the pods works. The CCMs of some providers have deleted new Nodes in this state, for example
-// kubernetes/cloud-provider-openstack#2062.
+// checkCreateRace creates the Node before the machine. The CCM then sees the same state as in the
+// many clouds that list a new machine only after some seconds. The Node is not Ready, because a
+// kubelet reports Ready only after the network of the pods works. The CCMs of some providers have
+// deleted new Nodes in this state, for example kubernetes/cloud-provider-openstack#2062.
 func checkCreateRace(ctx context.Context, e *env) error {
 	name := e.prefix + "-a"
 	if err := e.node(ctx, name, func(n *v1.Node) { n.Status.Conditions = []v1.NodeCondition{readyCondition(false)} }); err != nil {
@@ -246,8 +246,9 @@ func checkShutdown(ctx context.Context, e *env, m Machine) error {
 	})
 }
 
-// checkDeleted detects the bug that InstanceExists returns the error InstanceNotFound instead of
-// false. See kubernetes/kubernetes#139301.
+// checkDeleted detects a bug in a CCM: for a deleted machine, InstanceExists returns the error
+// InstanceNotFound instead of false. Because of this error, the CCM does not delete the Node. See
+// kubernetes/kubernetes#139301.
 func checkDeleted(ctx context.Context, e *env, m Machine) error {
 	if err := e.deleteMachine(ctx, m.Name); err != nil {
 		return err

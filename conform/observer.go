@@ -93,8 +93,8 @@ func lastVersion[T any](all []version) *T {
 	return object
 }
 
-// timeline describes all versions of the objects whose keys contain name. Each line contains the
-// time since begin.
+// timeline describes all versions of the objects that have the given name in their keys. Each line
+// contains the time that has passed since the given start.
 func (o *observer) timeline(name string, begin time.Time) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -119,7 +119,7 @@ func (o *observer) timeline(name string, begin time.Time) []string {
 	return texts
 }
 
-// describe returns a text with the fields of an object that a CCM writes.
+// describe returns the fields that a CCM writes to the given object, as text.
 func describe(obj any) string {
 	switch x := obj.(type) {
 	case *v1.Node:

@@ -113,7 +113,8 @@ func TestPartialReport(t *testing.T) {
 	})
 }
 
-// TestGrown proves that Grown reports an increase only if it exceeds 20 percent and also 2 calls.
+// TestGrown proves that Grown reports an increase only if it is more than 20 percent and also more
+// than 2 calls.
 func TestGrown(t *testing.T) {
 	r := conform.Report{Budgets: map[string]int{"a": 120, "b": 121, "c": 3, "d": 4, "e": 0, "new": 9}}
 	got := r.Grown(map[string]int{"a": 100, "b": 100, "c": 1, "d": 1, "e": 100, "f": 1})

@@ -79,7 +79,7 @@ func TestProgramsEndWithProcess(t *testing.T) {
 }
 
 // TestAPIServerWithAProgramThatEnds proves that StartAPIServer does not wait for a program that has
-// ended. The error contains the name and the output of this program.
+// ended. Instead, StartAPIServer returns an error with the name and the output of this program.
 func TestAPIServerWithAProgramThatEnds(t *testing.T) {
 	programs := []string{"etcd", "kube-apiserver"}
 	for _, broken := range programs {

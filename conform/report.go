@@ -21,8 +21,9 @@ type Report struct {
 	Incomplete string   `json:"incomplete,omitempty"`
 	Results    []Result `json:"results"`
 	// Budgets maps an action to the number of calls that the CCM makes for this action. For a CSI
-	// driver, Budgets maps a key of the form "100 CreateVolume" to the average number of calls per
-	// 100 successful RPCs with this name. If the run did not count the calls, Budgets is empty.
+	// driver, the key is, for example, "100 CreateVolume". The value of this key is the average
+	// number of calls to the cloud for 100 successful CreateVolume RPCs. If the run did not count
+	// the calls, Budgets is empty.
 	Budgets map[string]int `json:"budgets,omitempty"`
 }
 

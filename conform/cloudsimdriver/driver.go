@@ -334,7 +334,8 @@ func isWrite(operation string) bool {
 	return (noun == "loadBalancers" || noun == "routes" || noun == "addresses") && !reads[verb]
 }
 
-// reads is the set of verbs of the operations that do not change the cloud.
+// reads contains the verbs of operations that do not change the cloud. For example, the operation
+// routes.list has the verb list.
 var reads = map[string]bool{"get": true, "list": true, "watch": true, "stats": true, "whoami": true}
 
 // Calls implements conform.Faults.

@@ -103,10 +103,10 @@ func (c Config) Validate() error {
 
 // Run runs csi-sanity once for each mode. It starts and kills the driver. The report has a result
 // for each mode, and the result csi.leaks. If the modes contain Sanity, the report also has the
-// call budgets. A call budget is the measured number of calls to the cloud per 100 successful RPCs
-// with the same name. If the run ends early, for example because the driver does not start,
-// Report.Incomplete contains the reason. Run returns an error only if c is not valid, or if Run
-// cannot create a temporary folder.
+// call budgets. A call budget is a measured average, and not a limit. For example, the budget of
+// CreateVolume is the number of calls to the cloud per 100 successful CreateVolume RPCs. If the run
+// ends early, for example because the driver does not start, Report.Incomplete contains the
+// reason. Run returns an error only if c is not valid, or if Run cannot create a temporary folder.
 func Run(ctx context.Context, c Config) (conform.Report, error) {
 	report := conform.Report{Run: "csi", Provider: "the CSI driver", Began: time.Now(), Results: []conform.Result{}}
 	if err := c.Validate(); err != nil {

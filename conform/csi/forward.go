@@ -16,8 +16,9 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// controllers contains the paths of the gRPC services of a CSI controller. Only during RPCs of
-// these services, the driver's calls to the cloud get faults, and the forwarder counts these calls.
+// controllers contains the paths of the gRPC services of a CSI controller. The driver's calls to
+// the cloud get faults only during RPCs of these services. The forwarder counts calls only during
+// these RPCs.
 var controllers = []string{"/csi.v1.Controller/", "/csi.v1.GroupController/"}
 
 const (

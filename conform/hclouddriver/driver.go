@@ -157,7 +157,7 @@ func (d *Driver) GetMachine(ctx context.Context, name string) (conform.Machine, 
 }
 
 // runAction starts an action on the server with the given name, and waits for the end of the
-// action. It calls the parameter verb to start the action.
+// action. It calls the function verb to start the action.
 func (d *Driver) runAction(ctx context.Context, name string, verb func(context.Context, *hcloud.Server) (*hcloud.Action, *hcloud.Response, error)) error {
 	s, err := d.server(ctx, name)
 	if err != nil {

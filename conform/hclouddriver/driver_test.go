@@ -161,8 +161,8 @@ func TestLoadBalancers(t *testing.T) {
 	}
 }
 
-// TestExampleDriver proves that the driver of docs/howto/test-your-provider.md gives the same
-// answers as the driver in Go.
+// TestExampleDriver proves that docs/howto/example-driver.py, a driver in Python, gives the same
+// answers as the type Driver.
 func TestExampleDriver(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

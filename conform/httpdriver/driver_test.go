@@ -32,7 +32,7 @@ func start(t *testing.T, h http.Handler) conform.Driver {
 	return d
 }
 
-// TestSameAnswers proves that a driver over HTTP gives the same answers as the driver itself.
+// TestSameAnswers proves that a driver gives the same answers over HTTP as without HTTP.
 func TestSameAnswers(t *testing.T) {
 	cloud := fake.NewCloud()
 	d, ctx := start(t, httpdriver.Handler(cloud)), t.Context()

@@ -14,8 +14,8 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// These are exit codes of a program that is a driver. 0 means success, and each other code means an
-// error.
+// These are exit codes of the program that NewExec runs. 0 means success, and each other code means
+// an error.
 const (
 	exitNotFound    = 3
 	exitUnsupported = 4

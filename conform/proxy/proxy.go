@@ -93,7 +93,7 @@ func New(upstream string) (*Proxy, error) {
 // contextKey is a key for the context of a request. The value of this key is the kind of the fault.
 type contextKey struct{}
 
-// errTooLong means that emptyLists cannot change the answer of the cloud.
+// errTooLong means that the answer of the cloud is too long for emptyLists.
 var errTooLong = fmt.Errorf("the recording proxy cannot empty the lists in an answer of the cloud that is longer than %d bytes", maxBody)
 
 // errLost means that the proxy drops the answer of the cloud.
@@ -292,8 +292,8 @@ func (p *Proxy) Intercept(chooseFault func(name string, writes bool) conform.Fau
 // OpenStack's tokens. The proxy must not record the bodies of these calls.
 var sensitivePath = regexp.MustCompile(`(?i)token|auth|login|session|secret|key|credential|certificate`)
 
-// recordedBody returns the body of a call without secrets, for the recording. If the body is large,
-// sensitive or not JSON, recordedBody returns the length of the body instead.
+// recordedBody returns the body of a call for the recording. It replaces the secrets in this body.
+// If the body is large, sensitive or not JSON, recordedBody returns the length of the body instead.
 func recordedBody(path string, body []byte) string {
 	switch {
 	case len(body) == 0:

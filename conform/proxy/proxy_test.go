@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/conform/proxy"
 )
 
-// api is a fake API of a cloud. The API writes each call that it receives to the channel in the
-// field calls.
+// api is a fake API of a cloud. The field calls is a channel. For each call that the API receives,
+// it sends one line to this channel.
 type api struct {
 	proxy   *proxy.Proxy
 	url     string // URL of the proxy
