@@ -11,7 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// The controllers of k8s.io/cloud-provider set these taints, and the CCM sets this label.
+// The CCM adds taintShutdown to the Node of a stopped instance. It removes taintUninitialized from
+// a Node after it has initialized the Node. It sets labelServiceUID on the load balancer of a
+// Service.
 const (
 	taintShutdown      = "node.cloudprovider.kubernetes.io/shutdown"
 	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -128,9 +130,9 @@ func (n *Node) hasTaint(key string) bool {
 
 // pairsOf returns a pair for each instance and its Node, and a map with the same pairs by the ID of
 // the instance. A Node belongs to the instance that its provider ID names. If this instance does
-// not exist or already has a Node, the Node belongs to the first instance that has the same name
-// and no Node. A Node without an instance has its own pair. The order of the objects does not
-// change the result.
+// not exist or already has a Node, pairsOf searches for instances that have the Node's name and no
+// Node. The Node then belongs to the instance with the lowest ID. A Node without an instance has
+// its own pair. The order of the objects does not change the result.
 func pairsOf(objects map[key]entry) (pairs []*pair, byID map[string]*pair) {
 	byID = map[string]*pair{}
 	byName := map[string][]*pair{} // several projects can use one name

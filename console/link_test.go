@@ -9,7 +9,7 @@ import (
 )
 
 // TestLinkOfClientOnSocket proves that a client that calls the cloud over a Unix socket can request
-// a link from a console at another URL.
+// a link from a console at an HTTP URL.
 func TestLinkOfClientOnSocket(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t, cloudtest.OnSocket())

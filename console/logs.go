@@ -17,7 +17,7 @@ import (
 // maxLog is the maximum number of bytes of a log in one answer.
 const maxLog = 64 << 10
 
-// Log is a log file of a lab, which is a cloud and a cluster that `allinone up` runs.
+// Log is a log file of a lab. A lab is a cloud and a cluster that `allinone up` runs.
 type Log struct {
 	Name     string              `json:"name"`               // program that writes the log
 	Instance cloudsim.InstanceID `json:"instance,omitempty"` // absent if the program is a component of the lab

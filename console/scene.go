@@ -21,8 +21,8 @@ const (
 	maxViewers  = 1000
 )
 
-// head contains the fields that every message to the viewers has. The struct named line embeds
-// head, and also has the changes of objects.
+// head contains the fields that every message to the viewers has. The type line embeds head, and
+// adds the changes of objects.
 type head struct {
 	Type        string       `json:"type"` // snapshot or delta
 	Boot        string       `json:"boot"` // changes when the console restarts
@@ -77,7 +77,8 @@ type encoding struct {
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}
 
 // deflate compresses a text. The result is independent of earlier data of a stream and ends at a
-// byte boundary. So the console compresses a line only once for all viewers with the same access.
+// byte boundary. So the console can send the same result in every stream, and compresses a line
+// only once for all viewers with the same access.
 func deflate(text []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := flate.NewWriter(&out, flate.BestSpeed)

@@ -40,7 +40,7 @@ type Rates struct {
 	Bytes       float64 `json:"bytes"`
 }
 
-// counters are the counters of a load balancer at one moment.
+// counters contains the values of a load balancer's counters at one moment.
 type counters struct {
 	listeners map[listenerKey]listenerCounters
 	targets   map[cloudsim.TargetKey]cloudsim.TargetStats // by instance and address; sums over all listeners
@@ -53,8 +53,9 @@ type listenerKey struct {
 
 type listenerCounters struct{ accepted, refused uint64 }
 
-// pollTraffic reads the counters of all load balancers every second, because counters have no
-// events. It computes the rates from two reads, and stores them as Traffic objects in the hub.
+// pollTraffic reads the counters of all load balancers every second, because the cloud writes no
+// events about counters. It computes the rates from two reads, and stores them as Traffic objects
+// in the hub.
 func (h *hub) pollTraffic(ctx context.Context) {
 	last, lastAt := map[cloudsim.LoadBalancerID]counters{}, time.Time{}
 	for ; ctx.Err() == nil; backoff.Sleep(ctx, trafficEvery) {

@@ -98,8 +98,8 @@ func (c Config) cacheFile(host, repo, token string) (string, error) {
 }
 
 // readCache returns a cached credential that is still usable. The plugin uses a cached credential
-// only for the first half of the credential's life. So after a rotation of the cloud's signing
-// keys, the plugin returns credentials of the old key for at most half of a credential's life.
+// only for the first half of the credential's life. So after the cloud rotates its signing keys,
+// the plugin returns a credential with the old signature for at most half of the credential's life.
 func readCache(path string) (cred credential, ok bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -138,8 +138,8 @@ func writeCache(path string, cred credential) error {
 	return nil
 }
 
-// lockEvery is the time between two attempts to get the lock. lockFile does not
-// use a blocking call, because ctx could not cancel such a call.
+// lockEvery is the time between two attempts to get the lock. lockFile uses no
+// blocking call, because the cancellation of ctx would not end this call.
 const lockEvery = 20 * time.Millisecond
 
 // lockFile waits until it holds the lock of the file at path. If the

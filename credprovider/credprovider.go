@@ -51,11 +51,11 @@ const maxRequest = 1 << 20
 type Config struct {
 	// CloudURL is the URL of the cloud's API.
 	CloudURL string `json:"cloudURL"`
-	// CloudCAFile contains the certificate authority of an https CloudURL (PEM).
+	// CloudCAFile is the path of a PEM file with the certificate authority of an https CloudURL.
 	// If CloudCAFile is empty, the plugin uses the certificate authorities of the system.
 	CloudCAFile string `json:"cloudCAFile,omitempty"`
 	// MetadataURL is the URL of the instance's metadata service. ReadConfig
-	// replaces an empty URL with the link-local address.
+	// replaces an empty MetadataURL with http://169.254.169.254.
 	MetadataURL string `json:"metadataURL,omitempty"`
 	// Registries contains the registries for which the plugin returns
 	// credentials. Each registry has the form host[:port], exactly as in image

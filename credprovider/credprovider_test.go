@@ -126,8 +126,8 @@ func TestANodePulls(t *testing.T) {
 	}
 }
 
-// The plugin refuses invalid requests and requests for other registries. Each
-// error has the expected code.
+// The plugin refuses invalid requests, and requests for registries that its
+// configuration does not contain. Each error has the expected code.
 func TestRefusals(t *testing.T) {
 	_, cfg := node(t)
 	for name, tc := range map[string]struct {

@@ -132,9 +132,9 @@ func TestThePasswordIsNoToken(t *testing.T) {
 	}
 }
 
-// The cache keeps the credential of the node in one file. It has a separate
-// file for each pair of a pod's token and a repository. So one identity never
-// gets the credential of another identity.
+// The cache has one file for the credential of the node, and one file for each
+// pair of a pod's token and a repository. So one identity never gets the
+// credential of another identity.
 func TestCacheKeepsIdentitiesApart(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")
@@ -179,9 +179,10 @@ func TestCacheKeepsIdentitiesApart(t *testing.T) {
 	}
 }
 
-// After a rotation of the signing keys, the plugin uses a credential of the old
-// key only for the first half of the credential's life. Then the plugin gets a
-// new credential. The plugin also deletes old files of the cache.
+// After a rotation of the signing keys, the cache still contains a credential
+// that the old key signed. The plugin uses this credential only for the first
+// half of its life, and then gets a new credential. The plugin also deletes old
+// files of the cache.
 func TestCacheFollowsARotation(t *testing.T) {
 	cl, cfg := node(t)
 	cfg.CacheDir = filepath.Join(t.TempDir(), "cache")

@@ -24,12 +24,11 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider"
 )
 
-// limit is the longest permitted duration of a run of the program in these
-// tests.
+// limit is the maximum duration of one run of the program in these tests.
 const limit = 15 * time.Second
 
-// program returns the path of the plugin's program. The command make build
-// creates this program.
+// program returns the path of the plugin's executable file. `make build` creates
+// this file.
 func program(tb testing.TB) string {
 	tb.Helper()
 	if testing.Short() {
@@ -335,7 +334,7 @@ func startProxy(t *testing.T, cl *client.Client, onRequest func(*http.Request)) 
 	return srv.URL
 }
 
-// A run that waits for a lock of another run also ends in time.
+// If a run waits for the cache lock that another run holds, it still ends in time.
 func TestWaitForCacheLockEnds(t *testing.T) {
 	_, good := node(t)
 	cfg := credprovider.Config{CloudURL: faultyURLs(t)["stands still"], MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")}

@@ -3,14 +3,16 @@
 // only Go modules. The command's own code is the table of programs, and copies of the main
 // functions of kubectl and kwok.
 //
-// The name of the binary, or else the first argument, selects the program:
+// The name of the binary selects the program. If the binary has another name, the first argument
+// selects the program:
 //
 //	kube kube-apiserver --version
 //	ln -s kube kubectl && ./kubectl version
 //
 // A start costs about 80 ms, because Go initializes the packages of every
-// program. This cost is acceptable for servers. Do not use this command for a
-// plugin that the kubelet executes.
+// program. Servers start rarely, so this cost is acceptable for them. Do not use
+// this command for a plugin that the kubelet executes, because the kubelet starts
+// a plugin many times.
 package main
 
 import (
@@ -92,8 +94,9 @@ func runKwok() int {
 		return 1
 	}
 	// cobra adds the flags in pflag.CommandLine to every command. Other programs of this binary
-	// define a flag --version in pflag.CommandLine. cobra would return an error, because this flag
-	// is not a bool flag. So kwok gets an empty flag set.
+	// define a flag --version in pflag.CommandLine that is not a bool flag. With this flag, the
+	// command of kwok would fail, because cobra requires a bool flag --version. So kwok gets an
+	// empty flag set.
 	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	command := kwok.NewCommand(ctx)
 	command.PersistentFlags().AddFlagSet(flags)

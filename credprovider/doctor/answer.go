@@ -72,9 +72,9 @@ func (p Provider) ReadAnswer(raw []byte, image string) (a Answer, err error) {
 	return a, nil
 }
 
-// registryOf removes the path prefix /v1/ or /v2/ from the key of an answer,
-// because the kubelet ignores this prefix. If the key has no scheme, the
-// function adds https.
+// registryOf returns a URL for a key in a plugin's answer. If the key has no
+// scheme, the function adds https. The function removes the path prefix /v1/ or
+// /v2/, because the kubelet ignores this prefix.
 func registryOf(key string) string {
 	scheme, rest, ok := strings.Cut(key, "://")
 	if !ok {

@@ -236,11 +236,12 @@ func (p Provider) Matches(image string) (all []Match, isMatch bool) {
 }
 
 // matchesPattern implements the kubelet's rule for a pattern and an image. The
-// host of the pattern and the host of the image must have the same number of
-// parts between dots. Each part of the image's host must match the pattern's
-// part at the same position. The ports must be equal, or the pattern and the
-// image must have no port. The path of the image must begin with the path of
-// the pattern. The kubelet compares the paths as plain strings.
+// hosts of the pattern and of the image consist of parts that dots separate.
+// Both hosts must have the same number of parts. Each part of the image's host
+// must match the pattern's part at the same position. The ports must be equal,
+// or the pattern and the image must both have no port. The path of the image
+// must begin with the path of the pattern. The kubelet compares the paths as
+// plain strings.
 func matchesPattern(glob, image string) (bool, string) {
 	if why := checkPattern(glob); why != "" {
 		return false, why

@@ -35,7 +35,7 @@ const (
 // configuration of the plugin.
 type Config struct {
 	credprovider.Config
-	// Dir is the folder that contains the files on nodes.
+	// Dir is the folder on each node that contains KubeletFile and PluginFile.
 	Dir string
 	// Audience is the audience of the service account tokens that the kubelet
 	// requests for the plugin. If Audience is empty, the kubelet requests no
@@ -48,7 +48,7 @@ type Config struct {
 	// Audience is set, the kubelet does not run the plugin for these pods.
 	Optional bool
 	// ECR describes AWS's credential provider, which the kubelet runs for the
-	// images of ECR. It is nil if the kubelet does not run this provider.
+	// images of ECR. If ECR is nil, the kubelet does not run this provider.
 	ECR *ECR
 }
 

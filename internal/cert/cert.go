@@ -22,7 +22,8 @@ const (
 	leafLife      = 365 * 24 * time.Hour
 )
 
-// RenewBefore is the remaining lifetime at which `allinone up` replaces a certificate.
+// RenewBefore is the minimum remaining lifetime of a certificate. `allinone up` replaces a
+// certificate with a shorter remaining lifetime.
 const RenewBefore = 30 * 24 * time.Hour
 
 // Pair is a certificate and its key.

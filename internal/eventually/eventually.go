@@ -60,7 +60,7 @@ func poll(condition func() bool) bool {
 }
 
 // helper calls the method Helper of t, if t has this method. A failure message
-// then contains the line number of the test, and not a line of this package.
+// then contains a line number of the test instead of a line number of this package.
 func helper(t T) {
 	if h, ok := t.(interface{ Helper() }); ok {
 		h.Helper()

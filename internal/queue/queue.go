@@ -1,5 +1,6 @@
 // Package queue runs workers on a work queue of client-go. The queue contains
-// names. A worker takes a name and then reads the current state for this name.
+// names of objects. A worker takes a name and then reads the current state of
+// the object with this name.
 // If callers add a name several times while the name waits in the queue, a
 // worker handles the name only once.
 package queue

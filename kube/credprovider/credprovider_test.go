@@ -186,8 +186,8 @@ func lookup(account, image string) []credentialprovider.TrackedAuthConfig {
 // TestTheKubeletTakesTheAnswers proves that the kubelet accepts every answer of the credential
 // provider. If the pod's service account does not have the annotation optIn, the kubelet pulls the
 // image with the identity of the node. If the account has the annotation and the cloud trusts the
-// account, the kubelet uses the identity of the account. If the cloud does not trust it, the
-// kubelet gets no credentials.
+// account, the kubelet uses the identity of the account. If the account has the annotation, but the
+// cloud does not trust the account, the kubelet gets no credentials.
 func TestTheKubeletTakesTheAnswers(t *testing.T) {
 	c := start(t)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -30,9 +30,9 @@ var _ = ginkgo.ReportAfterSuite("results", func(r ginkgo.Report) {
 // parts are the prefix "External Storage", and labels that serve only to select tests.
 var noise = regexp.MustCompile(`\[(Driver: [^]]*|Feature[^]]*|LinuxOnly|Beta)\] ?|External Storage `)
 
-// tableOf returns a table of the selected tests. A skipped test without a reason
-// is not in the table, because Ginkgo also reports tests that were not selected
-// as skipped.
+// tableOf returns a table of the selected tests. Ginkgo gives the state "skipped",
+// without a reason, to each test that was not selected. So the table omits skipped
+// tests without a reason.
 func tableOf(specs types.SpecReports) string {
 	var rows []string
 	count := map[types.SpecState]int{}

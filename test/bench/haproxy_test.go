@@ -75,8 +75,8 @@ func BenchmarkHAProxy(b *testing.B) {
 			late[w.name] = append(late[w.name], roundTrips(b, w.address)...)
 		}
 	}
-	// The result is the median of the ratios of all turns. A few turns on a busy machine hardly
-	// change the median.
+	// The result is the median of the ratios of all turns. If the machine is busy
+	// during a few turns, the median hardly changes.
 	throughput, connections := ofTurns(bulk["lb"], bulk["haproxy"]), ofTurns(rate["lb"], rate["haproxy"])
 	p99 := func(name string) float64 {
 		slices.Sort(late[name])

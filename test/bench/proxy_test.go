@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 )
 
-// Limits of BenchmarkNetworkProxy. minStalled is a ratio of two figures of this project's proxy.
-// Each other limit is a ratio of this project's figure to the figure of upstream's proxy. Decision
-// 0055 contains the measured ratios.
+// Limits of BenchmarkNetworkProxy. minStalled limits the ratio of two throughputs of this project's
+// proxy. Each other constant limits the ratio of this project's figure to the figure of upstream's
+// proxy. Decision 0055 contains the measured ratios.
 const (
 	minFromTarget = 2.3  // throughput of 16 connections from the target
 	minToTarget   = 1.6  // throughput of 16 connections toward the target

@@ -32,9 +32,9 @@ var axe string
 // timeout is the time limit of each wait for a condition.
 const timeout = time.Minute
 
-// slack multiplies the time limits that these tests set for the console. The environment variable
-// CONSOLE_SLACK sets this factor. A factor above 1 is for machines on which other programs use the
-// processors at the same time.
+// slack is the factor for the time limits that these tests set for the console. The environment
+// variable CONSOLE_SLACK sets this factor. A factor above 1 is for machines on which other programs
+// use the processors at the same time.
 var slack = 1
 
 // chromium is the browser of all tests. Each test has its own profile in this browser.
@@ -67,7 +67,7 @@ func runBrowser(m *testing.M) int {
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
-		// Requests to other hosts fail.
+		// Requests to hosts other than 127.0.0.1 fail.
 		chromedp.ProxyServer("http://127.0.0.1:9"), chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), opts...)
 	defer stop()
@@ -186,8 +186,9 @@ func (c *cloud) instance(name, zone string) {
 	c.runCommand("cloud", "instances", "create", name, "--zone", zone, "--type", "small", "--wait")
 }
 
-// createInstances creates the missing instances of "n-1" to "n-COUNT", and waits until all
-// instances run. If the cloud has no instance yet, "n-1" gets the smallest id.
+// createInstances creates the instances "n-1" to "n-COUNT" that do not exist yet, and waits until
+// they run. If the cloud has no instance, the function creates "n-1" first. So "n-1" gets the
+// smallest id.
 func (c *cloud) createInstances(count int) {
 	c.t.Helper()
 	secret := c.secret()
@@ -295,7 +296,7 @@ addEventListener('error', (e) => reports.push(e.message));
 addEventListener('unhandledrejection', (e) => reports.push(String(e.reason)));
 addEventListener('securitypolicyviolation', (e) => reports.push('policy ' + e.violatedDirective + ' ' + e.blockedURI));`
 
-// openPage opens a URL in the tab of ctx. If the URL is a link that signs in, the function
+// openPage opens a URL in the tab of ctx. If the URL contains a sign-in code, the function
 // waits for the end of the sign-in, which loads the page a second time. At the end of the test, the
 // function checks that the page has had no error and sent requests only to its own origin.
 func openPage(t testing.TB, ctx context.Context, url string) *page {
@@ -372,7 +373,7 @@ func (p *page) media(nameAndValue ...string) {
 	command(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: all})
 }
 
-// loadingError matches the errors of Chromium for a tab that loads another document.
+// loadingError matches the errors that Chromium returns while a tab loads another document.
 var loadingError = regexp.MustCompile("navigated|context was destroyed|Cannot find context")
 
 // eval returns the value of a JavaScript expression as text. If the tab is loading another
@@ -397,8 +398,8 @@ func (p *page) awaitTrue(expression string) {
 	p.wait(timeout, expression)
 }
 
-// awaitWithin waits until the JavaScript expression is true. It is for conditions for which the
-// console has a time limit. On slow machines, the factor slack makes the limit longer.
+// awaitWithin tests a time limit of the console. It waits until the JavaScript expression is true.
+// If the expression is not true after the limit multiplied by the factor slack, the test fails.
 func (p *page) awaitWithin(limit time.Duration, expression string) {
 	p.t.Helper()
 	p.wait(time.Duration(slack)*limit, expression)

@@ -156,8 +156,9 @@ func projectInLab(t *testing.T, l *lab, p *page) {
 
 // A user does everything with the keyboard alone. The user stops a machine while the CCM is paused.
 // The page shows a difference between the cloud and the cluster until the CCM continues. Then the
-// user creates a fault that loses the reply to the creation of a load balancer. The page of the
-// load balancer shows the call, the fault and the operation. The user also steps the frozen clock.
+// user switches on the fault lost-reply: the cloud creates a load balancer, but sends no reply. The
+// page of the load balancer shows the call, the fault and the operation. At the end, the user
+// freezes the clock and steps it to the next operation.
 func keyboardInLab(t *testing.T, l *lab, p *page) {
 	open := func(view string) {
 		t.Helper()

@@ -117,9 +117,9 @@ func TestOffline(t *testing.T) {
 	p.awaitTrue("window.same === true")
 }
 
-// TestCloudDown loads the page while the fault cloud-down is active. This fault makes all API calls
-// fail, except a few calls, for example the calls about faults. The page still shows the objects,
-// and the user can delete the fault in the page's banner.
+// TestCloudDown loads the page while the fault cloud-down is active. With this fault, most API
+// calls fail, but the calls about faults still succeed. The page still shows the objects, and the
+// user can delete the fault in the page's banner.
 func TestCloudDown(t *testing.T) {
 	c := startCloud(t)
 	c.instance("node-1", "sim-1a")

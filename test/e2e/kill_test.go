@@ -214,8 +214,8 @@ func (s requestIDTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (s requestIDTransport) CloseIdleConnections() { s.next.CloseIdleConnections() }
 
-// errDead is the error of a request with an unknown result. The test killed the cloud, or a fault
-// affected the call. The cloud may or may not have carried out the request.
+// errDead is the error of a request with an unknown result, because the test killed the cloud or a
+// fault affected the call. The cloud may or may not have carried out the request.
 var errDead = errors.New("no answer")
 
 // say makes a request and records the result in the ledger.

@@ -11,8 +11,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The environment can contain variables that select a lab of the user. If TestMain kept these
-	// variables, the programs that the tests run would use this lab.
+	// The environment can contain variables that select a lab of the user. Delete these variables.
+	// Otherwise the tests would run programs that use the user's lab.
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "CLOUDSIM_") || name == "KUBECONFIG" {
 			_ = os.Unsetenv(name)

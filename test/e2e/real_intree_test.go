@@ -17,10 +17,10 @@ zones:
 - {name: us-west-2a, region: us-west-2}
 `
 
-// inTree contains parts of manifests for the in-tree volume plugin of another cloud. The two parts
-// are the parameters of a StorageClass, and the volume source of an existing PersistentVolume. The
-// field named disk contains the name of a disk in the style of the other cloud. The tests replace
-// %s in this name with "old" or "inline".
+// inTree contains parts of manifests for the in-tree volume plugin of another cloud. The field
+// named parameters contains the parameters of a StorageClass. The field named source contains the
+// source of a volume. The field named disk contains a disk name in the style of the other cloud.
+// The tests replace %s in this name with "old" or "inline".
 type inTree struct{ driver, provisioner, zone, parameters, disk, source string }
 
 var inTreePlugins = []inTree{

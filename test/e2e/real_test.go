@@ -29,10 +29,10 @@ var realLabs = make(chan struct{}, func() int {
 }())
 
 // newRealLab returns a lab with real machines. Without root, it skips the test. If the files of
-// `make machine` are missing, the test fails. If the maximum number of labs with real machines
-// already runs, newRealLab waits until one of these labs ends. A parallel test must call newRealLab
-// after t.Parallel. Otherwise, t.Parallel could wait for another test, and the other test would
-// wait in newRealLab for this test.
+// `make machine` are missing, the test fails. The variable realLabs limits the number of labs with
+// real machines. At this limit, newRealLab waits until one of these labs ends. A parallel test must
+// call newRealLab after t.Parallel. Otherwise, t.Parallel could wait for another test, and the
+// other test would wait in newRealLab for this test.
 func newRealLab(t *testing.T) *labRun {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -209,9 +209,10 @@ func (l *labRun) testRealPods(t *testing.T) {
 	}
 }
 
-// connects returns as soon as a pod can connect to the given address. A pod may be Ready before its
-// program listens, and before every kube-proxy has rules for the pod. A node may be Ready before
-// the route controller has created the route to the node's pods.
+// connects waits until a pod can connect to the given address. The first attempts may fail,
+// although the pod that listens at the address is Ready. Its program may not listen yet, or a
+// kube-proxy may have no rules for the pod yet. The route to the node's pods may also not exist
+// yet.
 func (l *labRun) connects(condition, pod, address string) {
 	l.t.Helper()
 	l.awaitEmpty(condition, func() string {
@@ -248,8 +249,8 @@ func (l *labRun) testRouteRepair(t *testing.T, pod, to string) {
 	if id == "" {
 		t.Fatalf("the cloud has no route to the pods %s of node-2", pods2)
 	}
-	// The route controller would replace the route within ten seconds. Because of the fault, the
-	// route controller cannot replace the route before the test has seen that the route is missing.
+	// Without this fault, the route controller would create the route again within ten seconds.
+	// Then the test might not see that the pods are unreachable without the route.
 	l.cloud("faults", "create", "unrepaired", "--operation", "routes.create", "--effect", "error")
 	l.cloud("routes", "delete", id, "--wait")
 	l.awaitEmpty("the pods of node-2 are unreachable", func() string {

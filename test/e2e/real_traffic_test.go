@@ -218,7 +218,7 @@ func startWatch(url string) (stop func() watch) {
 	}
 }
 
-// movesAway calls takeAway, which makes a node fail. It checks that no request fails later than
+// movesAway calls takeAway, which makes a node fail. Requests may fail only during the time
 // healthWindow after this call. The Service has externalTrafficPolicy Local. With the policy
 // Cluster, kube-proxy would send requests to the failed node's pods until Kubernetes notices the
 // failure.

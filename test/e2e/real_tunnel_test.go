@@ -145,8 +145,8 @@ func (l *labRun) untilAgents(n int) {
 	})
 }
 
-// tunnelsTo returns the agents that carry the open connections to the target, one name for each
-// connection. The target has the form host:port.
+// tunnelsTo returns a list of agent names. For each open connection to the target, the list
+// contains the agent that carries this connection. The target has the form host:port.
 func (l *labRun) tunnelsTo(target string) (by []string) {
 	l.t.Helper()
 	for _, c := range l.tunnel().Connections {

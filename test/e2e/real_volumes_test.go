@@ -271,7 +271,7 @@ func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 }
 
 // upgrade simulates a new version of the lab. It creates a folder with a copy of allinone, and with
-// links to the lab's other programs. Afterward l uses the programs in this folder.
+// links to the lab's other programs. Afterward the lab uses the programs in this folder.
 func (l *labRun) upgrade() {
 	l.t.Helper()
 	old, next := filepath.Dir(l.allinone), l.t.TempDir()

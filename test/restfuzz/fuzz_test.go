@@ -59,7 +59,7 @@ func TestREST(t *testing.T) {
 	r.report(before)
 }
 
-// sendRandom sends random requests from all workers. It sends deletes and resets less often
+// sendRandom sends random requests from all workers. Delete and reset requests are less frequent
 // than other requests, so that the number of objects grows.
 func (r *run) sendRandom(seed, requests uint64) {
 	var sent atomic.Uint64
@@ -174,8 +174,9 @@ func (r *run) reset(g *generator) {
 	r.explore(g)
 }
 
-// hold creates a hold for all operations, and then operations that create instances. The hold keeps
-// these operations open, so that later requests can release or cancel them.
+// hold creates a hold for all operations. Then it sends requests that create instances. The hold
+// keeps the operations of these requests open, so that later requests can release or cancel the
+// operations.
 func (r *run) hold(g *generator) {
 	r.exchange(g, request{
 		op: r.operation("holds.create"), path: "/v1/holds", contentType: "application/json",

@@ -262,8 +262,8 @@ var usefulProperties = map[string]bool{
 }
 
 // dropAlternatives makes most random objects valid. For some schemas, it removes properties that
-// can conflict with other properties. In some random objects it keeps these properties, so the
-// objects can be invalid. For some schemas, it also replaces the values of properties.
+// can conflict with other properties, and sets valid values. In some random objects it keeps the
+// conflicting properties, so the cloud also gets invalid objects.
 func dropAlternatives(g *generator, schemaName string, o map[string]any) {
 	drop := func(names ...string) {
 		for _, name := range names {

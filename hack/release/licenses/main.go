@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// run writes the licenses of Go and of all modules in the programs, in the order of the names.
+// run writes the licenses of Go and of all modules in the programs, sorted by name.
 func run(w io.Writer, programs []string) error {
 	out, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {
@@ -81,8 +81,8 @@ func run(w io.Writer, programs []string) error {
 	return nil
 }
 
-// locate returns the name of a module and its folder in the module cache. The folder of a module of
-// this project is "".
+// locate returns the name of a module and its folder in the module cache. For a module of this
+// project, both results are empty.
 func locate(cache string, m *debug.Module) (name, dir string, err error) {
 	if m.Replace != nil {
 		m = m.Replace

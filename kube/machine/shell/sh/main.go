@@ -1,6 +1,6 @@
-// Command sh is a shell for POSIX and Bash syntax, based on the interpreter mvdan.cc/sh. An OPTION
-// is an option that the shell's builtin "set" also accepts, such as -e. Without COMMAND and FILE,
-// the shell reads commands from stdin.
+// Command sh is a shell for POSIX and Bash syntax, based on the interpreter mvdan.cc/sh. For
+// OPTION, the shell accepts the options of its builtin "set", for example -e. Without COMMAND and
+// FILE, the shell reads commands from stdin.
 //
 //	sh [OPTION...] [-c COMMAND [NAME] | FILE] [ARGUMENT...]
 package main
