@@ -179,14 +179,8 @@ func (d *machineDevices) state() (now cloudsim.ReportDevices, known bool) {
 	return now, known
 }
 
-// truncate returns the first n bytes of s. If these bytes end inside a character, truncate omits
-// the incomplete character.
-func truncate(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "")
-}
+// truncate returns the first n bytes of s, without invalid and incomplete characters.
+func truncate(s string, n int) string { return strings.ToValidUTF8(s[:min(n, len(s))], "") }
 
 func isReadOnly(d cloudsim.Disk, id cloudsim.InstanceID) bool {
 	a, _ := d.Attachment(id)

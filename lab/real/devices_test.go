@@ -424,6 +424,10 @@ func TestLongDeviceError(t *testing.T) {
 	if err := now.Validate(); err != nil {
 		t.Error(err)
 	}
+	d.failed["disk-000001"] = errors.New("file \xff")
+	if now, _ := d.state(); now.Devices[0].Error != "file " {
+		t.Errorf("error with an invalid character: got %q, want it without the character", now.Devices[0].Error)
+	}
 }
 
 // TestReportAfterLoadState proves that the hypervisor repeats its report if the cloud has lost the
