@@ -149,7 +149,7 @@ func configure(control, file *os.File, name [unix.LO_NAME_SIZE]byte, mode int, l
 	// mounts of devices that are open for writing.
 	keep, err := os.Open(Path(n))
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_CLR_FD, 0))
 	}
 	d := &Loop{dev: keep, Number: n}
 	if mode == os.O_RDWR {
