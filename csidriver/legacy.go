@@ -354,7 +354,7 @@ func copyFSType(r *csi.CreateVolumeRequest) error {
 }
 
 // translateParameters translates the parameters of an old StorageClass. The method does not change
-// an unknown disk type, so that the error of CreateVolume contains this type.
+// an unknown disk type or replication type, so that the error of CreateVolume contains this value.
 func (l legacy) translateParameters(old map[string]string) map[string]string {
 	own := map[string]string{}
 	for k, v := range old {
@@ -368,7 +368,10 @@ func (l legacy) translateParameters(old map[string]string) map[string]string {
 				v = to
 			}
 		case strings.EqualFold(k, "replication-type"):
-			k, v = keyReplication, map[string]string{"none": "zonal", "regional-pd": "regional"}[v]
+			k = keyReplication
+			if to, ok := map[string]string{"none": "zonal", "regional-pd": "regional"}[v]; ok {
+				v = to
+			}
 		}
 		own[k] = v
 	}

@@ -191,16 +191,21 @@ func TestLegacyUnstageDuringStaging(t *testing.T) {
 	wantCode(t, "unstage", unstage(), codes.OK)
 }
 
-// TestLegacyTypeIsUnknown proves that the driver refuses a disk type that the
-// legacy driver does not have. The error contains the name of the type.
-func TestLegacyTypeIsUnknown(t *testing.T) {
-	b := newBench(t, "ebs.csi.aws.com")
-	_, err := csi.NewControllerClient(dial(t, b.path("ebs.csi.aws.com.sock"))).CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) {
-		r.Parameters, r.AccessibilityRequirements = map[string]string{"type": "io3"}, nil
-	}))
-	wantCode(t, "unknown type io3", err, codes.InvalidArgument)
-	if err == nil || !strings.Contains(err.Error(), "io3") {
-		t.Errorf("got the error %v, want one that contains io3", err)
+// TestLegacyUnknownParameters proves that the driver refuses a disk type or replication type that
+// the legacy driver does not have. The error contains the refused value.
+func TestLegacyUnknownParameters(t *testing.T) {
+	for driver, parameters := range map[string]map[string]string{
+		"ebs.csi.aws.com":       {"type": "io3"},
+		"pd.csi.storage.gke.io": {"replication-type": "io3"},
+	} {
+		b := newBench(t, driver)
+		_, err := csi.NewControllerClient(dial(t, b.path(driver+".sock"))).CreateVolume(t.Context(), b.request("pvc-1", func(r *csi.CreateVolumeRequest) {
+			r.Parameters, r.AccessibilityRequirements = parameters, nil
+		}))
+		wantCode(t, driver+": unknown value io3", err, codes.InvalidArgument)
+		if err == nil || !strings.Contains(err.Error(), "io3") {
+			t.Errorf("%s: got the error %v, want one that contains io3", driver, err)
+		}
 	}
 }
 
