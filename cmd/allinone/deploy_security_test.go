@@ -174,18 +174,21 @@ func flagsWithoutAddress(t *testing.T, args []string) (names []string) {
 	return names
 }
 
-// TestDeployLeases proves that each workload in deploy can change only its own Leases. With
-// permissions for all Leases of kube-system, a workload could stop kube-scheduler.
+// TestDeployLeases proves that the workloads in deploy cannot change the Leases of Kubernetes' own
+// components. With a permission for all Leases of kube-system, a workload could stop kube-scheduler.
 func TestDeployLeases(t *testing.T) {
 	rules := 0
 	for name, m := range deployedObjects(t) {
 		for _, r := range m.Rules {
-			if !slices.Contains(r.Resources, "leases") {
+			if !slices.Contains(r.Resources, "leases") && !slices.Contains(r.Resources, "*") {
 				continue
 			}
 			rules++
 			if len(r.ResourceNames) == 0 && !slices.Equal(r.Verbs, []string{"create"}) {
 				t.Errorf("%s permits %v of all Leases: add resourceNames", name, r.Verbs)
+			}
+			if i := slices.IndexFunc(r.ResourceNames, func(lease string) bool { return strings.HasPrefix(lease, "kube-") || strings.HasPrefix(lease, "apiserver-") }); i >= 0 {
+				t.Errorf("%s permits %v of the Lease %s, which belongs to Kubernetes", name, r.Verbs, r.ResourceNames[i])
 			}
 		}
 	}
