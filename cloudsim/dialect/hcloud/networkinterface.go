@@ -105,17 +105,24 @@ func attachInstance(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkI
 	if len(i.NetworkInterfaces) >= cloudsim.MaxNetworkInterfaces {
 		return i, cloudsim.Errorf(cloudsim.Exhausted, "a server can be attached to at most %d networks after its creation", cloudsim.MaxNetworkInterfaces)
 	}
-	subnet, err := findSubnet(r, i, n, in)
+	subnets, err := findSubnets(r, i, n, in)
 	if err != nil {
 		return i, err
 	}
-	i, err = r.Cloud.AttachNetwork(r.Context(), i.ID, cloudsim.AttachNetwork{Network: n, Subnet: subnet, Address: in.IP})
+	id, isFull := i.ID, false
+	for _, subnet := range subnets {
+		i, err = r.Cloud.AttachNetwork(r.Context(), id, cloudsim.AttachNetwork{Network: n, Subnet: subnet, Address: in.IP})
+		e, ok := errors.AsType[*cloudsim.Error](err)
+		if isFull = ok && e.Kind == cloudsim.Exhausted && e.RetryAfter == 0; !isFull {
+			break
+		}
+	}
 	e, ok := errors.AsType[*cloudsim.Error](err)
 	switch {
 	case !ok:
 		return i, err
-	case e.Kind == cloudsim.Exhausted && e.RetryAfter == 0:
-		return i, coded("no_subnet_available", "all addresses of the subnet are in use: create another subnet, or remove a server from the network")
+	case isFull:
+		return i, coded("no_subnet_available", "all addresses of the matching subnets are in use: create another subnet, or remove a server from the network")
 	case e.Kind == cloudsim.Conflict && in.IP != "":
 		if taken, listErr := isTaken(r, n, in.IP); !taken {
 			return i, cmp.Or(listErr, err)
@@ -133,18 +140,18 @@ func isTaken(r *dialect.Request, n cloudsim.NetworkID, ip string) (bool, error) 
 	return slices.ContainsFunc(all, func(i cloudsim.Instance) bool { return addressIn(i, n) == ip }), err
 }
 
-// findSubnet returns an available subnet of the network n. The subnet serves the zone of instance
-// i. If the request contains a range, the subnet has this range. If the request contains an
-// address, the subnet contains this address. If no subnet matches, findSubnet returns an error.
-func findSubnet(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (cloudsim.SubnetID, error) {
+// findSubnets returns the available subnets of the network n that serve the zone of instance i. If
+// the request contains a range, the subnets have this range. If the request contains an address, the
+// subnets contain this address. If no subnet matches, findSubnets returns an error.
+func findSubnets(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (ids []cloudsim.SubnetID, err error) {
 	if _, err := r.Cloud.GetNetwork(r.Context(), n); errors.Is(err, cloudsim.NotFound) {
-		return "", errUnknown("network", in.Network)
+		return nil, errUnknown("network", in.Network)
 	} else if err != nil {
-		return "", err
+		return nil, err
 	}
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListSubnets, cloudsim.ListOptions{Network: n})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	ip, _ := netip.ParseAddr(in.IP) // no subnet contains an invalid address
 	creating := false
@@ -153,20 +160,22 @@ func findSubnet(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, i
 		switch {
 		case err != nil || !s.Serves(i.Region, i.Zone) || in.IPRange != "" && in.IPRange != s.IPv4 || in.IP != "" && !p.Contains(ip):
 		case s.State == cloudsim.SubnetAvailable:
-			return s.ID, nil
+			ids = append(ids, s.ID)
 		case s.State == cloudsim.SubnetCreating:
 			creating = true
 		}
 	}
 	switch {
+	case len(ids) > 0:
+		return ids, nil
 	case creating:
-		return "", errLocked("subnet", string(cloudsim.SubnetCreating))
+		return nil, errLocked("subnet", string(cloudsim.SubnetCreating))
 	case in.IP != "":
-		return "", cloudsim.InvalidField("ip", fmt.Sprintf("must be an address in a subnet that serves the location of the server, got %.80q", in.IP))
+		return nil, cloudsim.InvalidField("ip", fmt.Sprintf("must be an address in a subnet that serves the location of the server, got %.80q", in.IP))
 	case in.IPRange != "":
-		return "", cloudsim.InvalidField("ip_range", fmt.Sprintf("must be the range of a subnet that serves the location of the server, got %.80q", in.IPRange))
+		return nil, cloudsim.InvalidField("ip_range", fmt.Sprintf("must be the range of a subnet that serves the location of the server, got %.80q", in.IPRange))
 	}
-	return "", coded("no_subnet_available", "the network has no subnet for the location of the server: add a subnet first")
+	return nil, coded("no_subnet_available", "the network has no subnet for the location of the server: add a subnet first")
 }
 
 func detachServerFromNetwork(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in serverNetwork) (cloudsim.Instance, error) {

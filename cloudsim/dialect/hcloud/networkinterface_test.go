@@ -142,8 +142,8 @@ func networkInterfaceCalls(t *testing.T, w *world) {
 }
 
 // TestAttachToNewSubnet proves that the dialect refuses an attachment in two cases. If the subnet
-// is not available yet, the error has the code "locked". If the subnet is full, the error has the
-// code "no_subnet_available".
+// is not available yet, the error has the code "locked". If all subnets are full, the error has the
+// code "no_subnet_available". A server can use the second subnet if the first subnet is full.
 func TestAttachToNewSubnet(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Profile = engine.Profile{Network: time.Hour} }), cloudtest.WithFrozenClock(time.Time{}))
@@ -171,6 +171,11 @@ func TestAttachToNewSubnet(t *testing.T) {
 	w.wait(t, a, resp, err)
 	_, _, err = w.Server.AttachToNetwork(ctx, other, sdk.ServerAttachToNetworkOpts{Network: n})
 	expectError(t, err, sdk.ErrorCodeNoSubnetAvailable)
+	_, _, err = w.Network.AddSubnet(ctx, n, sdk.NetworkAddSubnetOpts{Subnet: sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.60.2.0/30"), NetworkZone: "sim-1"}})
+	must(t, 0, nil, err)
+	pass()
+	a, resp, err = w.Server.AttachToNetwork(ctx, other, sdk.ServerAttachToNetworkOpts{Network: n})
+	w.wait(t, a, resp, err)
 }
 
 // TestAttachConflict attaches a server to a network, and the cloud answers with Conflict. If
