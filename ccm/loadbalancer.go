@@ -41,6 +41,12 @@ const (
 // queue.
 var retryBackoff = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
 
+// cloudRegion is the only region of the cloud in the configuration cfg.
+type cloudRegion struct {
+	cfg  Config
+	name string
+}
+
 // loadBalancers is a cloudprovider.LoadBalancer. It creates load balancers for Services. Each call
 // reads the state of the load balancer from the cloud or from the mirror. loadBalancers itself
 // stores only the region's name and a list of the finalizers that belong to this provider.
@@ -56,7 +62,7 @@ type loadBalancers struct {
 	maxUnreported int
 
 	mu     sync.Mutex
-	region string
+	region cloudRegion
 
 	sharedSlot chan struct{} // has one slot; a goroutine holds the slot while it changes the members of a shared load balancer
 }
@@ -413,16 +419,17 @@ func (b *loadBalancers) defaultMode() cloudsim.ListenerMode {
 // regionName returns the region for new load balancers. If the configuration
 // has no region, regionName returns the only region of the cloud. If the cloud
 // does not have exactly one region, the result is an error. regionName reads
-// the region from the cloud once, and again after a call of forgetRegion.
+// the region from the cloud once for each configuration.
 func (b *loadBalancers) regionName(ctx context.Context) (string, error) {
-	if configured := b.settings.Get().Region; configured != "" {
-		return configured, nil
+	cfg := b.settings.Get()
+	if cfg.Region != "" {
+		return cfg.Region, nil
 	}
 	b.mu.Lock()
 	known := b.region
 	b.mu.Unlock()
-	if known != "" {
-		return known, nil
+	if known.name != "" && known.cfg == cfg {
+		return known.name, nil
 	}
 	l, err := b.api.ListRegions(ctx, cloudsim.ListOptions{})
 	if err != nil {
@@ -433,14 +440,8 @@ func (b *loadBalancers) regionName(ctx context.Context) (string, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.region = l.Items[0].Name
-	return b.region, nil
-}
-
-func (b *loadBalancers) forgetRegion() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.region = ""
+	b.region = cloudRegion{cfg, l.Items[0].Name}
+	return b.region.name, nil
 }
 
 // wantedBalancer returns the load balancer that the Service requests. For

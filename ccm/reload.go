@@ -135,7 +135,6 @@ func (p *Provider) Reload(cfg Config) {
 	}
 	if cfg.URL != before.URL || cfg.Project != before.Project || cfg.TokenFile != before.TokenFile {
 		p.mirror.relist(func() { p.settings.now.Store(&cfg) })
-		p.loadBalancers.forgetRegion()
 	} else {
 		p.settings.now.Store(&cfg)
 	}
