@@ -54,9 +54,9 @@ func TestHold(t *testing.T) {
 }
 
 // TestDeleteHoldNamesTheCaller proves that an event of each released operation contains the caller
-// of DeleteHold and the cause holds.delete. To complete an operation, the engine sets another
-// caller and cause in the transaction. Before it releases the next operation, it must restore the
-// earlier values.
+// of DeleteHold. The event also contains the cause "holds.delete". To complete an operation, the
+// engine sets another caller and cause in the transaction. Before it releases the next operation,
+// it must restore the earlier values.
 func TestDeleteHoldNamesTheCaller(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)
