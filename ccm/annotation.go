@@ -18,9 +18,9 @@ import (
 // These annotations of a Service configure its load balancer. The annotation
 // for addresses replaces the field spec.loadBalancerIP, which Kubernetes has
 // deprecated. If a Service sets both the field and the annotation, the
-// addresses in the annotation must include the address in the field. No other
-// annotation with the prefix annotationPrefix duplicates a field of the
-// Service.
+// addresses in the annotation must include the address in the field. The other
+// annotations with the prefix annotationPrefix have no corresponding field in
+// the Service.
 const (
 	annotationPrefix = "cloudsim.dev/load-balancer-"
 
@@ -43,8 +43,9 @@ type Annotation struct {
 
 // Annotations returns all annotations, in the order of the generated reference.
 // applyAnnotations applies them in the same order. proxy-protocol must follow
-// ip-mode, because it overwrites the mode. health-check-path must follow
-// health-check-protocol, which sets the default path of the protocol.
+// ip-mode, because proxy-protocol overwrites the mode that ip-mode sets.
+// health-check-path must follow health-check-protocol. Otherwise the default
+// path of the protocol would overwrite the path.
 func Annotations() []Annotation {
 	return []Annotation{
 		{Key: AnnotationLoadBalancerIP, Takes: "one address, or an IPv4 and an IPv6 address separated by a comma", Default: "the cloud chooses", Doc: "Use these reserved addresses of the cloud. They stay reserved when the Service is deleted."},

@@ -82,8 +82,8 @@ func (r *rig) startMirror(t testing.TB) {
 	eventually.True(t, "the cloud is mirrored", r.provider.Mirrored)
 }
 
-// awaitMirror waits until the mirror has the current revision of lb. If the
-// mirror is not running, the method returns at once.
+// awaitMirror waits until the revision of the load balancer in the mirror is at
+// least lb.Revision. If the mirror is not running, the method returns at once.
 func (r *rig) awaitMirror(t testing.TB, lb cloudsim.LoadBalancer) {
 	t.Helper()
 	eventually.True(t, "the load balancer is mirrored", func() bool {

@@ -20,16 +20,16 @@ const notServed = "cloudsim.dev/not-served"
 
 // classView returns an informer transform. With this transform, upstream's service controller
 // serves the Services of the given class. If class is empty, the class is DefaultLoadBalancerClass.
-// If serveUnclassed is true, upstream's controller also serves Services without a class. Upstream
-// itself serves only Services without a class, and no flag changes this rule. So the transform
-// removes the class from the Services that this provider serves. A Service that this provider does
-// not serve keeps its class. If such a Service has no class, the transform gives it the class
-// notServed. The transform also removes the load balancer finalizer from the Services that this
-// provider does not serve. Upstream therefore does not act on the finalizers of other controllers.
-// Kubernetes removes the class when a user changes the type of a Service. So if a Service does not
-// have the type LoadBalancer, its class does not show the owner of the finalizer. In this case the
-// transform removes the finalizer only if owners.ownerOf reports that another controller owns it.
-// The transform removes managedFields from all Services.
+// If serveUnclassed is true, upstream's controller also serves Services without a class. Without
+// the transform, upstream serves only Services without a class, and no flag changes this rule. So
+// the transform removes the class from the Services that this provider serves. A Service that this
+// provider does not serve keeps its class, or gets the class notServed if it has no class. The
+// transform also removes the load balancer finalizer from the Services that this provider does not
+// serve. Upstream therefore does not act on the finalizers of other controllers. Kubernetes removes
+// the class when a user changes the type of a Service. So if a Service does not have the type
+// LoadBalancer, its class does not show the owner of the finalizer. In this case the transform
+// removes the finalizer only if owners.ownerOf reports that another controller owns it. The
+// transform removes managedFields from all Services.
 //
 // The transform changes Services only in the informer cache, not in the API server. When upstream
 // changes a Service, it sends the difference between two transformed Services. This difference

@@ -94,9 +94,9 @@ func defaultOptions() (*options.CloudControllerManagerOptions, error) {
 }
 
 // clientTimeout is the longest time for which a client of upstream's health and metrics server may
-// send nothing. After this time, the server closes the connection. Upstream's code has no timeout
-// for the body of a request. During a CPU profile the client also sends nothing, so a profile must
-// take less time than clientTimeout.
+// send nothing. After this time, the server closes the connection. This limit is necessary because
+// upstream's code has no timeout for the body of a request. While the server records a CPU profile,
+// the client sends nothing. So a CPU profile must take less time than clientTimeout.
 const clientTimeout = 25 * time.Second
 
 // runner contains the inputs of the command. The functions that upstream calls

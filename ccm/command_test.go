@@ -85,8 +85,9 @@ func TestCommandRefuses(t *testing.T) {
 }
 
 // A flag that the user sets to an empty value, false or 0 takes precedence over
-// the file. The flags for the URL, the token file and the CA file are
-// exceptions. A flag that the user does not set has no effect.
+// the configuration file. But if a flag for the URL, the token file or the CA file
+// is empty, the value in the configuration file applies. A flag that the user does
+// not set has no effect.
 func TestEmptyFlagBeatsFile(t *testing.T) {
 	token := writeTemp(t, "token", "hush")
 	config := writeTemp(t, "cloud.yaml", "url: http://file\ntokenFile: "+token+"\ndeleteOrphans: true\nonlyLoadBalancerClass: true\nnodeDeletionGrace: 5m\norphanGrace: 5m\nproject: p\nregion: r\nloadBalancerClass: x.io/c\nloadBalancerIPMode: VIP\n")
@@ -135,8 +136,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv("CCM_TEST_COMMAND") == "" {
 		// The tests use only the first of upstream's error handlers. The second handler waits until
 		// some time has passed since the previous error. For the first error, it uses the start
-		// time of the process instead. The time in a synctest bubble begins in the year 2000, so
-		// the handler would wait many years.
+		// time of the process instead. The time in a synctest bubble begins in the year 2000, long
+		// before this start time. So the handler would wait many years.
 		utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 		// The fake API server panics if a watch has more unread events than
 		// DefaultChanSize, whose default is 100. A test that patches 250 Nodes

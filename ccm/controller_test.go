@@ -291,9 +291,9 @@ func TestStopTaintsAndTerminateDeletes(t *testing.T) {
 
 // Upstream's service controller creates, updates and deletes a load balancer
 // through this provider. During the sync of a Service, upstream writes the
-// Service to its cache without a lock. A simultaneous sync of Nodes reads this
-// cache, which is a data race. So the test adds and changes Nodes only between
-// two syncs of the Service.
+// Service to its cache without a lock. If a sync of Nodes reads this cache at
+// the same time, a data race occurs. So the test adds and changes Nodes only
+// between two syncs of the Service.
 func TestServiceThroughTheController(t *testing.T) {
 	r := newRig(t)
 	a, b, c := r.createMachine(t, "node-1"), r.createMachine(t, "node-2"), r.createMachine(t, "node-3")

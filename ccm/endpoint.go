@@ -149,8 +149,8 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 
 // targetPorts returns one target port for each port of the Service, because a listener has only one
 // target port. If pods have different numbers for a port, targetPorts returns the most frequent
-// number. If no pod has the port, it returns the Service's targetPort, or the Service's port if
-// targetPort is not a number.
+// number. If no pod has the port, it returns the number in the field targetPort of this port. If
+// the field contains no number, it returns the port number of the Service.
 func targetPorts(svc *v1.Service, pods []pod) []int {
 	most := make([]int, len(svc.Spec.Ports))
 	for i, port := range svc.Spec.Ports {
@@ -230,7 +230,8 @@ func (b *loadBalancers) podBackends(ctx context.Context, svc *v1.Service, nodes 
 
 // carriesPods reports whether the cloud's network delivers packets to pods on these nodes. It
 // returns true if the instance of at least one node has a pod range. It also returns true if the
-// list of nodes is empty, or if the mirror (the CCM's copy of the cloud) lacks an instance.
+// parameter nodes is empty, or if the mirror (the CCM's copy of the cloud) does not contain the
+// instance of a node.
 func (b *loadBalancers) carriesPods(nodes map[string]cloudsim.InstanceID) bool {
 	for _, id := range nodes {
 		if i, known := b.mirror.instance(id); !known || len(i.PodRanges) > 0 {

@@ -198,7 +198,7 @@ func TestUDPPodsHaveNoHealthCheck(t *testing.T) {
 
 // When many pods of a Service change, the CCM updates the targets with few calls. When the Service
 // gets node ports, the CCM updates the load balancer. When a person changes the load balancer in
-// the cloud, the CCM repairs the load balancer. Changes of pods cause no repair.
+// the cloud, the CCM repairs the load balancer. Changes of pods cause no repair event.
 func TestTargetsFollowPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriods(t, podRanges)

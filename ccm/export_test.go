@@ -88,8 +88,8 @@ func (p *Provider) Hear() { p.mirror.OnSync(true) }
 func (p *Provider) Mirrored() bool { return p.mirror.isFresh() }
 
 // Drift compares the load balancer of a Service with the load balancer that the
-// Service requests. It returns a description of the difference. The repairer
-// corrects this difference.
+// Service requests. It returns a description of the difference. It calls the method
+// that the CCM's repair controller uses to find differences.
 func (p *Provider) Drift(ctx context.Context, cluster string, svc *v1.Service, nodes ...*v1.Node) (string, error) {
 	return (&repairer{p: p, cluster: cluster}).findDrift(ctx, svc, nodes)
 }

@@ -78,8 +78,8 @@ const minAbsenceLasts = time.Minute
 
 // setMonitorPeriod sets the lifetime of an absenceRecord. The parameter period is the time between
 // two calls of InstanceExists for a Node (--node-monitor-period). The lifetime must be longer than
-// period. Otherwise each call would begin a new NodeDeletionGrace, and the CCM would never delete
-// the Node.
+// period. Otherwise the time NodeDeletionGrace would begin again at each call, and the CCM would
+// never delete the Node.
 func (s *instances) setMonitorPeriod(period time.Duration) {
 	s.absenceLasts = minAbsenceLasts + period
 }
@@ -91,10 +91,10 @@ func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 // InstanceExists reports whether the Node's instance exists, in any state
 // except terminated. The framework deletes the Node if the result is false.
 // InstanceExists therefore returns false only in two cases. In the first case,
-// the cloud reports that the instance is terminated. In the second case, the
-// cloud does not have the instance, and a list of instances confirms this. In
-// both cases the result remains true during NodeDeletionGrace (see
-// inDeletionGrace).
+// the Node has a provider id, and the cloud reports that the instance is
+// terminated. In the second case, the cloud does not have the instance, and a
+// list of instances confirms this. In both cases, the result becomes false only
+// after the time NodeDeletionGrace (see the method inDeletionGrace).
 //
 // In all unclear cases InstanceExists returns an error, so that the framework
 // keeps the Node:
@@ -372,7 +372,8 @@ func nodeAddresses(i cloudsim.Instance) []v1.NodeAddress {
 
 // nodeLabels returns the labels of the instance that are valid on a Node. With an invalid label the
 // API server would refuse the update that initializes the Node. The result may contain labels with
-// the prefix kubernetes.io or k8s.io. Upstream's framework and the labeler remove these labels.
+// the prefix kubernetes.io or k8s.io. Upstream's framework and this package's labeler ignore these
+// labels.
 func nodeLabels(i cloudsim.Instance) map[string]string {
 	labels := map[string]string{}
 	for k, v := range i.Labels {

@@ -100,8 +100,8 @@ func (a *allocator) run(ctx context.Context) {
 
 // sync writes the pod ranges of an instance to its Node, which has the given
 // name. If the Node already has ranges, or does not belong to the cloud, sync
-// writes nothing. It treats a Node that still waits for initialization as a
-// Node of the cloud.
+// writes nothing. A Node that still waits for initialization may have no
+// provider id. sync also treats this Node as a Node of the cloud.
 func (a *allocator) sync(ctx context.Context, name string) error {
 	node, err := a.nodes.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {
@@ -170,10 +170,10 @@ func (a *allocator) rangesOf(ctx context.Context, node *v1.Node) ([]string, erro
 
 // createRoutes creates the routes to a Node's ranges before the Node gets the ranges.
 // A Node becomes ready when it has ranges. Pods then run on the Node, and other
-// pods need a route to these pods. Upstream's controller creates the routes
-// only at its next round, up to ten seconds later. If the cloud refuses a route
-// and a retry cannot help, the Node gets its ranges without the route.
-// Upstream's controller then marks the network of the Node as unavailable.
+// pods need a route to these pods. Without createRoutes, upstream's route
+// controller would create the routes up to ten seconds later, in its next round.
+// If the cloud refuses a route and a retry cannot help, the Node gets its ranges
+// without the route. Upstream's route controller then marks the network of the Node as unavailable.
 func (a *allocator) createRoutes(ctx context.Context, node *v1.Node, ranges []string) error {
 	for _, to := range ranges {
 		a.p.routes.addEarly(to, node.Name)

@@ -34,10 +34,11 @@ const AnnotationNodeLabels = "cloudsim.dev/labels-from-instance"
 // the comparison needs no calls to the cloud.
 //
 // The period must be short. Upstream copies the labels of an instance to a new
-// Node, but only the next round writes their keys to AnnotationNodeLabels. If a
-// label of the instance changes before this round, the Node has the old value
-// and no annotation. The CCM then keeps the old value, because it treats a
-// label without the annotation as a label of a person.
+// Node, but only the next round writes the keys of these labels to
+// AnnotationNodeLabels. If a label of the instance changes before this round,
+// the Node has the old value and no annotation. If the annotation does not
+// contain the key of a label, the CCM assumes that a person set the label. In
+// this case the CCM keeps the old value.
 const labelPeriod = 2 * time.Second
 
 // labeler copies changed labels of instances to their Nodes. Upstream's node

@@ -33,8 +33,8 @@ func TestNodeLabelsFollowInstance(t *testing.T) {
 	n := initializedNode(i)
 	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
 	// Kubernetes allows a kubelet to write annotations of its own Node, but not to write labels
-	// with the prefix node-restriction.kubernetes.io. If the CCM deleted each label that
-	// AnnotationNodeLabels names, a kubelet could use the annotation to delete these labels.
+	// with the prefix node-restriction.kubernetes.io. A kubelet could add a label with this prefix
+	// to the annotation that lists the labels of the CCM. The CCM must still keep this label.
 	n.Annotations = map[string]string{ccm.AnnotationNodeLabels: "node-restriction.kubernetes.io/tenant,topology.kubernetes.io/zone"}
 	kube := fake.NewClientset(n)
 	step := func(when string, want map[string]string) {

@@ -41,7 +41,8 @@ const (
 // queue.
 var retryBackoff = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
 
-// cloudRegion is the only region of the cloud in the configuration cfg.
+// cloudRegion contains the name of the cloud's only region. The name is valid only for the
+// configuration cfg, because another configuration may contain the URL of another cloud.
 type cloudRegion struct {
 	cfg  Config
 	name string
@@ -314,11 +315,11 @@ func (b *loadBalancers) stepOnce(ctx context.Context, cluster string, svc *v1.Se
 }
 
 // sharesNone reports whether the mirror is up to date and has no shared load balancer with this
-// Service as a member. The caller then omits the call of shareOf. Without sharesNone, a thousand
-// new Services would cause a thousand calls, and for each call the cloud would search all load
-// balancers. The result can be wrong for a short time, because the mirror may not have the latest
-// change of a shared load balancer yet. The CCM may then create a second load balancer for the
-// Service. EnsureLoadBalancerDeleted does not use sharesNone, but always asks the cloud.
+// Service as a member. If the result is true, the caller does not call shareOf. Without sharesNone,
+// a thousand new Services would cause a thousand calls, and for each call the cloud would search
+// all load balancers. The result can be wrong for a short time, because the mirror may not have the
+// latest change of a shared load balancer yet. The CCM may then create a second load balancer for
+// the Service. EnsureLoadBalancerDeleted does not use sharesNone, but always asks the cloud.
 func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {

@@ -66,9 +66,9 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 
 // fromMirror returns the load balancer of the Service from the mirror. It never returns a shared
 // load balancer. The mirror may be outdated. A write to the load balancer is nevertheless safe,
-// because the cloud refuses the write if the load balancer no longer exists. If the targets in the
-// mirror are already correct, the caller must read the load balancer from the cloud. The targets in
-// the cloud may nevertheless be wrong.
+// because the cloud refuses the write if the load balancer no longer exists. If the mirror
+// already contains the desired targets, the targets in the cloud may nevertheless differ. In this
+// case the caller must read the load balancer from the cloud.
 func (b *loadBalancers) fromMirror(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil
@@ -159,8 +159,9 @@ func (b *loadBalancers) backendsOf(ctx context.Context, svc *v1.Service, nodes [
 
 var targetField = regexp.MustCompile(`^targets\[(\d+)\]\.(?:instance|ip)$`)
 
-// knownTargets returns the given targets except the targets that the cloud refused. The error
-// targetErr names the refused targets. If targetErr has another cause, knownTargets returns false.
+// knownTargets returns the given targets except the targets that the cloud refused. The fields
+// of the error targetErr name the refused targets. If targetErr does not name refused targets, or
+// also names other fields, knownTargets returns false.
 //
 // After an instance is deleted, its Node may still exist. The CCM then requests a target on this
 // instance. The cloud refuses this target, and therefore the whole request. The caller must repeat

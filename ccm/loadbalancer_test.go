@@ -447,8 +447,9 @@ func testTargets(t *testing.T, r *rig) {
 	}
 }
 
-// The framework may call UpdateLoadBalancer before the first call of
-// EnsureLoadBalancer, or after the deletion of the load balancer.
+// If the Service has no load balancer, UpdateLoadBalancer returns an error. The framework
+// ignores this error, because GetLoadBalancer reports that the load balancer does not exist.
+// While the cloud is deleting the load balancer, UpdateLoadBalancer returns nil.
 func TestUpdateWithoutLoadBalancer(t *testing.T) {
 	withAndWithoutMirror(t, updateWithoutLoadBalancer, withSlowProfile(func(p *engine.Profile) { p.LoadBalancer = time.Hour }))
 }
@@ -502,8 +503,9 @@ func TestTwoLeaders(t *testing.T) {
 }
 
 // The CCM never changes the Service and the Nodes that the framework passes to
-// the provider, because these objects belong to the framework's cache. The race
-// detector finds such a change.
+// the provider, because these objects belong to the framework's cache. The test
+// makes concurrent calls, so that the race detector can find a change of these
+// objects.
 func TestServiceAndNodesAreOnlyRead(t *testing.T) {
 	r := newRig(t, podRanges)
 	i := r.createMachine(t, "node-1")

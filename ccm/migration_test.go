@@ -11,10 +11,10 @@ import (
 )
 
 // Upstream's default configuration for leader migration lists three controllers, two of them with
-// outdated names. With this configuration, the CCM would run these two controllers under its main
-// Lease. An older kube-controller-manager uses another Lease, so it could run these controllers at
-// the same time. The default configuration of this package migrates the controllers for load
-// balancers, for routes and for the deletion of Nodes.
+// outdated names. The configuration does not contain the current names of these two controllers, so
+// the CCM would run them under its main Lease. An older kube-controller-manager uses another Lease,
+// so it could run these controllers at the same time. The default configuration of this package
+// migrates the controllers for load balancers, for routes and for the deletion of Nodes.
 func TestLeaderMigrationNamesTheControllers(t *testing.T) {
 	verdict := func(c *config.LeaderMigrationConfiguration, name string) leadermigration.FilterResult {
 		return leadermigration.NewLeaderMigrator(c, "cloud-controller-manager").FilterFunc(name)

@@ -75,7 +75,7 @@ func (m *mirror) run(ctx context.Context) {
 // function applyFn stores a new configuration, which may contain the URL of another cloud. relist
 // holds the lock mu during the call of applyFn. So no caller can use objects of the old cloud
 // together with the new configuration. Callers do not use the mirror until the new lists are
-// complete. A late list or event of the old cloud does not change this.
+// complete, even if a late list or event of the old cloud arrives.
 func (m *mirror) relist(applyFn func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

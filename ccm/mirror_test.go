@@ -65,9 +65,8 @@ func TestMirrorNeverReportsAbsence(t *testing.T) {
 	}
 }
 
-// While calls to the cloud fail, the CCM does not use the mirror. As soon as the
-// watch works, the CCM uses the mirror. It then makes no calls for an instance
-// that the mirror contains.
+// The CCM updates the mirror with a watch of the cloud. Until this watch works, the CCM does not
+// use the mirror. Afterward the CCM makes no calls for an instance that the mirror contains.
 func TestMirrorIsUsedAfterOutage(t *testing.T) {
 	r := newRig(t)
 	i := r.createMachine(t, "node-1")

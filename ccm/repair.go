@@ -43,8 +43,7 @@ const (
 // requested load balancer with the load balancer in the mirror, a local copy.
 // If the mirror has the load balancer, this comparison needs no call to the
 // cloud. To correct a difference, the repairer calls EnsureLoadBalancer, as
-// upstream does. Upstream and the repairer may call EnsureLoadBalancer at the
-// same time.
+// upstream does. Concurrent calls of upstream and the repairer are safe.
 type repairer struct {
 	log      *slog.Logger
 	p        *Provider
@@ -255,7 +254,7 @@ func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.N
 	return "", nil
 }
 
-// existingTargets omits a target if the mirror does not have its instance, or if the instance is
+// existingTargets omits a target if the mirror lacks the target's instance, or if this instance is
 // terminated. The cloud refuses these targets. If the mirror is not up to date, the method returns
 // all targets.
 func (r *repairer) existingTargets(targets []cloudsim.Target) []cloudsim.Target {

@@ -125,8 +125,8 @@ func TestNoDrift(t *testing.T) {
 }
 
 // When a Service changes, upstream's controller acts before the repairer. The
-// repairer waits for its settle time, even if a change of another object
-// triggers a check during this time.
+// repairer acts only when the Service has not changed for the settle time. If a
+// change of another object triggers a check earlier, the repairer still waits.
 func TestRepairerWaitsForController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := normalPeriodsAt(t, 4*time.Second)

@@ -112,8 +112,9 @@ func TestRouteToSameDestination(t *testing.T) {
 	}
 }
 
-// If a new route with the same name has replaced the listed route, DeleteRoute
-// does not delete the new route.
+// The controller passes a route from an earlier list to DeleteRoute. If a new
+// route with the same name has replaced this route, DeleteRoute does not delete
+// the new route.
 func TestRouteThatWasReplaced(t *testing.T) {
 	r := newPodRig(t)
 	old := r.createMachine(t, "node-1")
@@ -158,8 +159,8 @@ func TestForeignRoutesStay(t *testing.T) {
 			t.Fatal(err)
 		}
 		// No Node has the range 10.244.7.0/24, so upstream's controller deletes the
-		// route to this range. The deletion proves that the controller has handled
-		// the routes of the cloud once.
+		// route to this range. After this deletion, the test knows that the
+		// controller has checked the cloud's routes.
 		if err := r.routes().CreateRoute(t.Context(), cluster, "", routeTo("node-1", "10.244.7.0/24")); err != nil {
 			t.Fatal(err)
 		}
