@@ -75,7 +75,7 @@ func newBalancer(p *plane, id cloudsim.LoadBalancerID) *balancer {
 
 // apply puts the spec of lb in force. It does not affect sockets, probes and connections that need
 // no change. It does nothing if the spec is already in force, for example if lb has only a new
-// status. The caller must not pass a revision that is older than b.revision.
+// status. The revision of lb must not be older than b.revision.
 func (b *balancer) apply(ctx context.Context, lb cloudsim.LoadBalancer, machines map[cloudsim.InstanceID]machine) {
 	b.revision = lb.Revision
 	if b.isApplied(lb) {

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// fakeCloud implements dataplane.Cloud with records in memory. A test can make the calls fail, and
-// can delete the journal or all records.
+// fakeCloud implements dataplane.Cloud with records in memory. A test can make the calls fail
+// (setError), forget the old events (compact), or delete all contents (restart).
 type fakeCloud struct {
 	mu        sync.Mutex
 	rev       uint64
@@ -58,8 +58,9 @@ func (m *fakeCloud) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, i
 }
 
 // putLB stores a load balancer. If the field State of lb is empty, putLB stores the state active.
-// If lb has fewer than two addresses, putLB stores lb.IP as its only address. putLB ignores
-// lb.Status. For each listener and target of lb, it keeps the status that is already stored.
+// If lb.Addresses has fewer than two items, putLB replaces the list with the address lb.IP. putLB
+// ignores lb.Status. For each listener and target of lb, it keeps the status that is already
+// stored.
 func (m *fakeCloud) putLB(lb cloudsim.LoadBalancer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,7 +160,7 @@ func (m *fakeCloud) ListZones(context.Context, cloudsim.ListOptions) (cloudsim.L
 	return cloudsim.List[cloudsim.Zone]{Revision: m.rev}, m.down
 }
 
-// listPage returns pages of two items.
+// listPage returns one page of at most two items.
 func listPage[K ~string, V any](m *fakeCloud, all map[K]V, o cloudsim.ListOptions) (l cloudsim.List[V], err error) {
 	l.Revision, m.met = m.rev, m.met || m.down != nil
 	for _, k := range slices.Sorted(maps.Keys(all)) {

@@ -222,8 +222,9 @@ func (c *conn) moveBytes() {
 		unfinished, err := w.moveBytes(c.loop)
 		if err != nil {
 			// An error usually requires a reset. But if the half from dst to src is done, the loop
-			// has sent all its bytes to src. The peer of src may not have read these bytes yet, and
-			// a reset could discard them. In this case, the loop sends no reset if src still works.
+			// has sent all bytes of this half to src. The peer of src may not have read these bytes
+			// yet, and a reset could discard them. In this case, the loop sends no reset if src
+			// still works.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
@@ -242,7 +243,7 @@ func (c *conn) moveBytes() {
 // another target. After the idle timeout, the method resets the connection, unless bytes wait for a
 // slow reader. The method returns the time of the next check. If no check is necessary, it returns
 // the constant never. Only the client's endpoint makes these checks. For the target's endpoint, the
-// method always returns never.
+// method does nothing and returns the constant never.
 func (s *endpoint) checkDeadline(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {

@@ -35,7 +35,8 @@ func openSilentPort(t *testing.T, ip string, port int) {
 	t.Cleanup(func() { c.Close() })
 }
 
-// quietFleet returns a fleet without health checks. Its first target does not answer.
+// quietFleet returns a load balancer without health checks, together with its target servers. The
+// first target does not accept connections.
 func quietFleet(t *testing.T, targets int) *fleet {
 	f := newFleet(t, targets, sayName)
 	f.lb.HealthCheck = cloudsim.HealthCheck{Protocol: cloudsim.HealthNone}

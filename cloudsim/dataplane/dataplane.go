@@ -57,10 +57,10 @@ type Config struct {
 	// needs one file descriptor.
 	MaxConnections int
 	// MaxOpen is the maximum number of open connections and flows of all listeners together. The
-	// data plane refuses further connections. A listener that sets no limit gets at most half of
-	// MaxOpen, rounded up. The default is a quarter of the process's limit of file descriptors.
-	// Most connections need two descriptors, so about half of the descriptors stay free for the
-	// API, disks and health checks.
+	// data plane refuses further connections. If a listener sets no limit, its limit is
+	// MaxConnections or half of MaxOpen (rounded up), whichever is smaller. The default of
+	// MaxOpen is a quarter of the process's limit of file descriptors. Most connections need two
+	// descriptors, so about half of the descriptors stay free for the API, disks and health checks.
 	MaxOpen int
 	// PublishedBind is the address of this machine at which the data plane opens published ports.
 	// If PublishedBind is empty, the data plane uses the field Host of each published port as the
@@ -92,8 +92,8 @@ type Config struct {
 	Networks []netip.Prefix
 	// Counters gives the caller access to the statistics. It may be nil.
 	Counters *Counters
-	// Run registers its metrics in Registry, and unregisters them before it returns. If Registry
-	// is nil, there are no metrics.
+	// Registry is the Prometheus registry in which Run registers its metrics. Run unregisters them
+	// before it returns. If Registry is nil, Run registers no metrics.
 	Registry prometheus.Registerer
 
 	listen listenFunc    // nil: the real function; tests set it to deny low ports
@@ -233,8 +233,9 @@ func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 }
 
 // forgetRevisions makes the plane accept the next revision of each object, even if it is lower than
-// the known revision. A list is always newer than the known state. But the revisions in a list can
-// be lower, for example if the cloud was started with a new database file. If the cloud has loaded
+// the known revision. The plane calls forgetRevisions before it applies new lists of the cloud's
+// objects. A list is always newer than the known state. But the revisions in a list can be lower,
+// for example if the cloud was started with a new database file. If the cloud has loaded
 // a saved state, the cloud's status of a load balancer can be older than the plane's last report.
 // So forgetRevisions makes the plane report the status of each load balancer again.
 func (p *plane) forgetRevisions() {

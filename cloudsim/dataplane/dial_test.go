@@ -48,8 +48,8 @@ func TestDialPolicy(t *testing.T) {
 	}
 }
 
-// The policy refuses each address of this machine, even if the address is in the ranges of
-// Config.Networks. If this machine gets an address that the policy allowed before, the policy
+// If an address of this machine is in Config.Networks but not in Config.Instances, the policy
+// refuses this address. If this machine gets an address that the policy allowed before, the policy
 // refuses this address after the next read of this machine's addresses. If the policy cannot read
 // this machine's addresses, it allows no address in the ranges of Config.Networks.
 func TestDialPolicyRefusesNewLocalAddress(t *testing.T) {

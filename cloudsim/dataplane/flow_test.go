@@ -43,8 +43,9 @@ func udpServer(t testing.TB, ip string, port int, name string) (stop func(), bou
 	return stop, c.LocalAddr().(*net.UDPAddr).Port
 }
 
-// udpFleet returns a fleet with an additional UDP listener on the port number of the TCP
-// listener. Probes check the TCP servers.
+// udpFleet returns a fleet that also has a UDP server on each instance. The load balancer has a TCP
+// listener and a UDP listener with the same port number. Probes check only the TCP servers. So a
+// target stays healthy after the test stops its UDP server with a function of the slice stops.
 func udpFleet(t testing.TB, n int) (f *fleet, stops []func()) {
 	t.Helper()
 	f = newFleet(t, n, sayName)

@@ -88,8 +88,8 @@ func TestOutageAndLostJournal(t *testing.T) {
 	}
 }
 
-// A watch may repeat events that are older than the list. These events do not restore a deleted
-// load balancer or a removed listener.
+// A watch may repeat changes that the preceding list already contains. These old events do not
+// restore a deleted load balancer or a removed listener.
 func TestOldEventsAreIgnored(t *testing.T) {
 	f := newFleet(t, 1, each(echo))
 	var addresses []string

@@ -122,8 +122,9 @@ func (c *conn) introduce(from netip.AddrPort) error {
 }
 
 // dialTCP opens a connection to a target. It binds a source address only if the target should see
-// the client's address. Without a bound address, the system knows the target when it chooses the
-// source port. So connections to different targets can have the same source port.
+// the client's address. Otherwise the system chooses the source address and the source port when it
+// already knows the target. It can then use one port for connections to different targets, so each
+// target can have connections from all ports.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, chosen choice) (*net.TCPConn, error) {
 	address, d := addrPort(chosen.ip, chosen.port), dialer
 	if err := c.dials.check(address.Addr()); err != nil {

@@ -72,7 +72,7 @@ func TestLeastConnections(t *testing.T) {
 	}
 }
 
-// The client or the target may end its half of a connection. The other half stays open.
+// If the client or the target closes its sending direction, the other direction stays open.
 func TestHalfClose(t *testing.T) {
 	t.Run("client ends first", func(t *testing.T) {
 		f := newFleet(t, 1, each(func(c *net.TCPConn) {
@@ -388,9 +388,10 @@ func TestIdleTimeoutChanges(t *testing.T) {
 	}
 }
 
-// First only the client sends, and then only the target sends. Each side is silent for the whole
-// idle timeout, but the connection is not idle. Each pause between two bytes is half of the
-// timeout. So the test also passes if a slow machine makes a pause almost twice as long as planned.
+// First only the client sends, and then only the target sends. Each side is silent for longer than
+// the idle timeout, but the connection is not idle. The sending side waits for half of the timeout
+// between two bytes. So the test also passes if a slow machine makes a pause almost twice as long
+// as planned.
 func TestAlternatingTrafficIsNotIdle(t *testing.T) {
 	t.Parallel()
 	const words, idle = 3, 2 * time.Second

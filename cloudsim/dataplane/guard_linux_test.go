@@ -27,8 +27,8 @@ func inOwnNetwork(t *testing.T) {
 }
 
 // claimRanges takes over a route that a killed process of this program has left. It returns a
-// function that deletes the route. A route of another program, or of a running process of this
-// program, stays.
+// function that deletes the route. This function does not delete a route of another program or of a
+// running process of this program.
 func TestClaimOfExistingRoutes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to create a network namespace")

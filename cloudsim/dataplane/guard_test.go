@@ -13,8 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// If an event contains an older revision of an instance than the plane knows, the plane ignores
-// the event.
+// If the plane has received a newer revision of an instance, it ignores an older event.
 func TestOutdatedInstanceEventIsIgnored(t *testing.T) {
 	p := &plane{log: slog.New(slog.DiscardHandler), machines: map[cloudsim.InstanceID]machine{}}
 	vm := cloudsim.Instance{ID: "i-000001", State: cloudsim.InstanceRunning}
@@ -103,8 +102,9 @@ func TestExcludedClientGetsNoOtherTarget(t *testing.T) {
 	}
 }
 
-// A server can listen on any address of a claimed range, although no interface has the address.
-// Clients can reach this server. After the range is released, no server can listen on the address.
+// After claimRanges has added a route for a range, a server can listen on any address of the range.
+// No interface needs to have the address. Clients can reach this server. After the call of release,
+// no server can listen on the address.
 func TestClaim(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to create a network namespace")

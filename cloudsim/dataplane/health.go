@@ -48,8 +48,10 @@ func newProber(most int, dials *dialPolicy) *prober {
 // repeatCheck repeats the health check of the address ip until ctx ends. It calls tellResult with
 // the result of each probe. The first probe starts immediately, and the next probes start at a
 // fixed interval. A probe that takes longer than the interval delays the next probe, so probes of
-// one target never overlap. A probe runs only while it has a slot, and the load balancers share the
-// slots fairly. If many targets of a load balancer do not answer, only the probes of this load
+// one target never overlap.
+//
+// Before each probe, repeatCheck waits for a slot of p.slots. The load balancers share these slots
+// fairly. So if many targets of a load balancer do not answer, only the probes of this load
 // balancer are late.
 func (p *prober) repeatCheck(ctx context.Context, share *probeShare, check cloudsim.HealthCheck, ip string, tellResult func(error)) {
 	beat := time.NewTicker(check.Interval())

@@ -91,11 +91,11 @@ func answer(c net.Conn, healthy bool) {
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// TestProbeSlotOrder checks in which order load balancers get slots. The field story contains the
-// steps of a test case. Each letter stands for a load balancer. A lower-case letter requests a
-// slot. A capital letter requests a slot, and then cancels the request. The character "-" and the
-// next letter are one step: the load balancer gives back one slot. The field named got contains the
-// load balancers in the order in which they must get slots.
+// TestProbeSlotOrder checks in which order load balancers get slots for their probes. The field
+// story contains the steps of a test case. Each letter stands for a load balancer. A lower-case
+// letter requests a slot. A capital letter requests a slot, and then cancels the request. The
+// character "-" and the next letter are one step: the load balancer gives back one slot. The field
+// named got contains the expected order: one letter for each slot that a load balancer gets.
 func TestProbeSlotOrder(t *testing.T) {
 	for _, tc := range []struct {
 		name       string

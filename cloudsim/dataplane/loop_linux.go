@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// imbalance limits the difference between the numbers of connections of two loops. If a loop
-	// has at least 32 connections more than the least loaded loop, it passes new connections to the
+	// imbalance limits the uneven distribution of connections over the loops. If a loop has at
+	// least this many connections more than the least loaded loop, it passes new connections to the
 	// least loaded loop. If there are few connections, forwarding is fastest when each connection
 	// stays on the thread that accepted it. If there are many connections, forwarding is fastest
 	// when all processors share the connections.

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The loop's clock does not count time in which the process was stopped. It counts time in which
-// the loop slept as planned.
+// The loop's clock counts a sleep of the loop, but at most the planned duration of this sleep. It
+// does not count the time in which the process was stopped.
 func TestLoopClockSkipsStoppedTime(t *testing.T) {
 	const slept = time.Minute
 	for _, tc := range []struct {

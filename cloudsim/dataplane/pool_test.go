@@ -13,11 +13,11 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// secondAddress returns the address of the second listener, which withSecond adds.
+// secondAddress returns the address of the listener that the method withSecond adds.
 func (f *fleet) secondAddress() string { return fmt.Sprintf("%s:%d", f.lb.IP, port+1) }
 
-// withSecond adds a second listener with its own targets and health check. The second listener
-// listens at the next port, and has the target port of the first listener.
+// withSecond adds a second listener with its own targets and health check. The port of the second
+// listener is the constant port plus one. Both listeners have the same target port.
 func (f *fleet) withSecond(targets []cloudsim.Target, check *cloudsim.HealthCheck) {
 	second := f.lb.Listeners[0]
 	second.Port, second.Targets, second.HealthCheck = port+1, targets, check

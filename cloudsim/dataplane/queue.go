@@ -65,9 +65,9 @@ func (q *queue) Pop() any {
 
 // setQueued adds s to the queue if queued is true. Otherwise it removes s from the queue. If s is
 // already in the queue and queued is true, setQueued moves s to its right place in the order,
-// because the weight of the target may have changed. When setQueued adds s to the
-// queue, it sets s.turn to the later of s.turn and q.now. So s gets a turn soon, but does not get
-// the turns that it missed.
+// because the weight of the target may have changed. When setQueued adds s to the queue, it sets
+// s.turn to the later of s.turn and q.now. So s gets a turn soon. But s gets no extra turns for the
+// time in which it was not in the queue.
 func (q *queue) setQueued(s *slot, queued bool) {
 	switch {
 	case queued && s.at < 0:
@@ -98,8 +98,8 @@ func (q *queue) takeNext(tried []*target) *slot {
 	return s
 }
 
-// use counts a new connection of s, and moves s back in the queue. If the target has a large
-// weight, s moves back only a little.
+// use adds one connection to the connection count of s, and moves s back in the queue. If the
+// target has a large weight, s moves back only a little.
 func (q *queue) use(s *slot) {
 	q.now = max(q.now, s.turn)
 	s.turn = q.now + 1/float64(s.target.weight)
@@ -107,7 +107,8 @@ func (q *queue) use(s *slot) {
 	heap.Fix(q, s.at)
 }
 
-// giveBack ends one connection of s.
+// giveBack subtracts one connection from the connection count of s. If s is in the queue, giveBack
+// moves s to its new place.
 func (q *queue) giveBack(s *slot) {
 	s.active--
 	if s.at >= 0 {

@@ -93,7 +93,7 @@ func TestTargetsAreNotTheHost(t *testing.T) {
 }
 
 // A caller with the role writer in one project cannot use a network to reach the cloud's own
-// machine, the network of this machine or link-local addresses. The caller cannot create a route
+// machine, this machine's local network or link-local addresses. The caller cannot create a route
 // that receives the traffic of other projects. A quota limits the number of private addresses in
 // the networks of the project.
 func TestWriterCannotLeaveItsNetworks(t *testing.T) {

@@ -113,10 +113,10 @@ func same(a, b cloudsim.LoadBalancerStatus) bool {
 		slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Targets, b.Targets)
 }
 
-// conditionOf returns the condition of a load balancer. The condition is "" if there are no
-// sockets, or if the data plane has not tried to open every socket yet. Otherwise it is "working"
-// if all sockets are open at their configured ports, "failed" if no socket is open, else
-// "degraded". The reason is the error of the first faulty socket.
+// conditionOf returns the condition of a load balancer. If there are no sockets, or if the
+// data plane has not yet tried to open one of the sockets, the condition is "". If all sockets are
+// open at their configured ports, it is "working". If no socket is open, it is "failed". In all
+// other cases, it is "degraded". The reason is the error of the first faulty socket.
 func conditionOf(sockets []cloudsim.ListenerStatus) (c cloudsim.LoadBalancerCondition, reason string) {
 	open, well, known := 0, 0, 0
 	for _, s := range sockets {

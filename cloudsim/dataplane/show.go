@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// source returns the source address of connections to a target. It returns the zero value, which
-// means an address of this machine, in these cases:
+// source returns the source address of connections to a target. In these cases, it returns the
+// zero value, and the kernel uses an address of this machine:
 //   - ShowClients is false.
 //   - The client has an IPv6 address or a loopback address, or is in HideClients.
 //   - The target has an IPv6 address. A connection to it cannot have an IPv4 source address.

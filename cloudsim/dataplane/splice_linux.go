@@ -66,7 +66,8 @@ func (w *halfConn) moveBytes(l *loop) (unfinished bool, err error) {
 	return true, nil
 }
 
-// copyOnce reads once and writes as many bytes as dst takes. It holds the other bytes.
+// copyOnce reads once and writes as many bytes as dst takes. It holds the remaining bytes until dst
+// is writable again.
 func (w *halfConn) copyOnce(l *loop) error {
 	n, err := unix.Read(w.src.fd, l.buf)
 	if n, err = w.countRead(n, err); n == 0 {

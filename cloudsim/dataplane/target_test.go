@@ -16,9 +16,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// A verdict changes when the number of consecutive probes with the same result reaches the
-// threshold. In "probes", + is a successful probe and - is a failed probe. The value of "want" is
-// the health after each probe: i(nitial), h(ealthy) or u(nhealthy).
+// A target becomes healthy when the number of consecutive successful probes reaches a threshold. It
+// becomes unhealthy when the number of consecutive failed probes reaches another threshold. In the
+// field named probes, + is a successful probe and - is a failed probe. The field named want
+// contains the health after each probe: i(nitial), h(ealthy) or u(nhealthy).
 func TestHealthThresholds(t *testing.T) {
 	for _, tc := range []struct {
 		name               string
@@ -224,7 +225,7 @@ func TestAffinity(t *testing.T) {
 }
 
 // If a target has an address of the client's IP family, the balancer dials this address.
-// Otherwise the balancer dials the target's other address.
+// Otherwise the balancer dials the target's address of the other IP family.
 func TestReach(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
 	internal := func(ips ...string) (i cloudsim.Instance) {

@@ -200,8 +200,8 @@ func (k *manager) setFailed(d cloudsim.Disk, failed bool) {
 }
 
 // put makes or grows the file of d, and queues a report if the status has changed. If d has a
-// source and no data yet, put starts the copy instead. If d is being deleted, put only stops the
-// copy. put ignores a failed disk.
+// source and no data yet, put instead starts a copy of the source. If d is being deleted, put only
+// stops this copy. put ignores a failed disk.
 func (k *manager) put(ctx context.Context, d cloudsim.Disk) {
 	switch {
 	case d.State == cloudsim.DiskDeleting:
@@ -247,9 +247,9 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 	lastStatus := d.Status
 	k.start(ctx, string(d.ID), func(ctx context.Context) error {
 		status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
-		// The job calls notCreated before the copy. After a failed copy, the method put may create
-		// the file of the source. Then notCreated would return false, and the job would wrongly
-		// report lost data.
+		// The job calls notCreated before the copy. The copy fails if the source disk has no file
+		// yet. After this failure, the method put may create the file. A later call of notCreated
+		// would then return false, and the job would wrongly report lost data.
 		notCreated := k.notCreated(d.SourceDisk)
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, []fileCopy{c}) })
 		if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// start runs a cloud. It returns a client of the cloud, and a function that starts disks.Run
-// for the folder dir. Each call of this function returns another function, which stops
+// start runs a cloud, and returns a client of the cloud. The second result is a function that
+// starts disks.Run for the folder dir. This function returns the function stop, which ends
 // disks.Run.
 func start(t *testing.T, dir string) (*client.Client, func() (stop func())) {
 	t.Helper()
@@ -95,7 +95,7 @@ func TestFileFollowsDisk(t *testing.T) {
 }
 
 // Earlier versions kept the files of deleted disks under names such as spare-000001.img. When the
-// data plane starts, it deletes these files, and leaves files with other names.
+// data plane starts, it deletes these files. It keeps files with similar names, e.g. spare-1.txt.
 func TestStartDeletesSpareFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"spare-000001.img", "spare-00002a.img", "spare-.img", "spare-1.txt"} {

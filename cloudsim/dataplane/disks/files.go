@@ -182,8 +182,8 @@ func (f *Files) scratch() (string, error) {
 // move its data, Swap first tries this move again. If the move fails again, Swap returns the error
 // without a call of commitState. commitState returns the staged disk data of the loaded state, and
 // Swap moves this data to the final paths. Then Swap removes the temporary folders that earlier
-// loads and saves left. If commitState fails, Swap keeps the present data. If commitState returned
-// staged data with the error, Swap removes only this staged data. A cloud calls Swap again at its
+// loads and saves left. If commitState fails, Swap keeps the present data. If commitState returns
+// staged data together with an error, Swap removes the staged data. A cloud calls Swap again at its
 // next start, because it may have been killed after the commit. If the data is already at the final
 // paths, this call does not change the data.
 func (f *Files) Swap(commitState func() (cloudsim.StagedData, error)) error {

@@ -314,10 +314,9 @@ func TestDamagedData(t *testing.T) {
 	ok(t, c.LoadState(t.Context(), "s", cloudsim.LoadState{RecordsOnly: true}), c.DeleteState(t.Context(), "s"))
 }
 
-// The test imitates a cloud that is killed while it loads a saved state. If the
-// kill was before the commit, the next start removes the staged data. If the
-// kill was after the commit, the next start moves the staged data to the final
-// paths.
+// The test imitates a cloud that is killed while it loads a saved state. If the cloud had not
+// committed the records of the state, the next start removes the staged disk data. If the cloud
+// had committed the records, the next start moves the staged disk data to the final paths.
 func TestDataAfterAKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "disks")
 	f := disks.NewFiles(dir)

@@ -11,9 +11,9 @@ import (
 // would only take longer.
 const atOnce = 2
 
-// jobs contains the running and waiting copies. The key of a copy is the id of the disk, snapshot
-// or group that the copy makes. A call of manager.watchCloud returns only after the end of all
-// copies that this call started.
+// jobs contains the running and waiting copies. The key of a copy is the id of the new disk,
+// snapshot or snapshot group. A call of manager.watchCloud returns only after the end of all copies
+// that this call started.
 type jobs struct {
 	turns   chan struct{}
 	running sync.WaitGroup
@@ -30,8 +30,8 @@ type job struct {
 func newJobs() *jobs { return &jobs{turns: make(chan struct{}, atOnce), all: map[string]*job{}} }
 
 // start begins a job that calls fn repeatedly. The job ends when fn returns nil, when a caller
-// calls stop, or when ctx ends. After each error, the job waits for retryEvery. If a job with the
-// given name exists, start does nothing.
+// calls stop, or when ctx ends. After each error, the job waits for the duration retryEvery. If a
+// job with the given name exists, start does nothing.
 func (j *jobs) start(ctx context.Context, name string, fn func(context.Context) error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

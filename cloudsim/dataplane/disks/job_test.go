@@ -11,9 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// reportsCloud is a cloud that only takes reports of copies. The field named fails is a list of
-// errors. The cloud answers each of the first reports with one of these errors, and stores only
-// the later reports.
+// reportsCloud is a cloud that only takes reports of copies. It answers each report with the next
+// error of the field named fails. After the last error, it stores the reports.
 type reportsCloud struct {
 	Cloud // nil: a call of another method panics
 	fails []error
@@ -80,8 +79,8 @@ func TestFailedReportOfACopyIsRepeated(t *testing.T) {
 	})
 }
 
-// TestReportResult proves that a copy job ends if its source is lost, even if the cloud already
-// knows that the copy failed. After any other failure, the job tries again.
+// If a copy fails because its source is lost, the copy job ends. After any other failure of a copy,
+// the job tries again. If the cloud already has the result, the job does not report it again.
 func TestReportResult(t *testing.T) {
 	failed := errors.New("copy failed")
 	k := &manager{log: slog.New(slog.DiscardHandler)}
@@ -138,8 +137,8 @@ func TestNotCreatedDuringARetry(t *testing.T) {
 	}
 }
 
-// A disk can get its first file after a copy job has found no file. The job then tries again and
-// does not report lost data.
+// If the source disk of a copy job has no file yet, the job tries again until the disk has a file.
+// The job does not report lost data.
 func TestCopyOfADiskThatIsCreatedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &reportsCloud{}
