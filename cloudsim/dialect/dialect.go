@@ -61,7 +61,7 @@ type Dialect struct {
 	RegistryHost func(project cloudsim.ProjectID, region string) string
 	// DiskLink returns the path of a disk's device on an instance, e.g.
 	// /dev/disk/by-id/scsi-0HC_Volume_42 for the dialect hcloud. It is nil if programs for the
-	// other cloud expect no path of their own.
+	// other cloud can use the path that cloudsim.DiskID.Link returns.
 	DiskLink func(cloudsim.DiskID) string
 	// TokenVariable is the name of the environment variable for the token. It is "" if programs for
 	// the other cloud need a credentials file instead of a token.

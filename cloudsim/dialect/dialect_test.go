@@ -40,8 +40,8 @@ func serve(t *testing.T, cfg dialect.Config, do func(*dialect.Request) (int, any
 	return srv
 }
 
-// post sends a request with a body, a token and a request id. It returns the status, the header
-// with the id, and the body of the answer. If there is no answer, the status is 0.
+// post sends a request with a body, a token and a request id. It returns the status, the request id
+// and the body of the answer. If the server sends no answer, the status is 0.
 func post(t *testing.T, url, token, id, body string) (int, string, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
@@ -62,8 +62,9 @@ func post(t *testing.T, url, token, id, body string) (int, string, string) {
 	return resp.StatusCode, resp.Header.Get("Their-Id"), string(raw)
 }
 
-// TestCallsHaveRequestIDAndToken proves that a dialect sends the caller's request id, the caller's
-// token and the name of the dialect's call to the cloud.
+// TestCallsHaveRequestIDAndToken calls a dialect, which then calls the cloud. It proves that the
+// call to the cloud contains the request id and the token of the caller. It also proves that this
+// call contains the name of the dialect's call.
 func TestCallsHaveRequestIDAndToken(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	secret, err := cloud.Token()
@@ -226,9 +227,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestSelect proves that a dialect can select the call with the function Select, and can write the
-// answer with the function Write. The header Date of an answer contains the cloud's time. If the
-// function Token returns an error, the caller gets this error.
+// TestSelect proves that the function Select of a dialect selects the call for a request, and that
+// the function Write writes the answer. The header Date of an answer contains the cloud's time. If
+// the function Token returns an error, the caller gets this error.
 func TestSelect(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	cloud := cloudtest.Start(t, cloudtest.WithFrozenClock(at))
@@ -366,8 +367,9 @@ func TestServeFinishesRequests(t *testing.T) {
 	}
 }
 
-// TestServeEndsWaitingRequests proves that Serve cancels requests that wait for the cloud too long
-// after Serve's context has ended.
+// TestServeEndsWaitingRequests proves that Serve does not wait forever for a running request. After
+// Serve's context has ended, the request can call the cloud only for a limited time. Then Serve
+// cancels the request.
 func TestServeEndsWaitingRequests(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -35,10 +35,11 @@ var nameRE = regexp.MustCompile(cloudsim.NamePattern)
 // resource has this label only if the name is not a valid name in cloudsim.
 const NameLabel = LabelPrefix + "name"
 
-// Name returns the name of a resource in this cloud. The resource's name in the other cloud is
-// foreignName. If this cloud allows foreignName, Name returns foreignName itself. Otherwise Name
-// returns a hash of foreignName. Name always returns the same result for the same foreignName.
-// Therefore a dialect can find the resource with a list call that filters by this name.
+// Name returns the name of a resource in this cloud. The parameter foreignName is the name that a
+// client of the dialect gave to the resource. If this cloud allows foreignName, Name returns
+// foreignName itself. Otherwise Name returns a hash of foreignName. Name always returns the same
+// result for the same foreignName. Therefore a dialect can find the resource with a list call that
+// filters by this name.
 func Name(foreignName string) string {
 	if nameRE.MatchString(foreignName) {
 		return foreignName

@@ -29,9 +29,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// CallHeader is a header of the calls that a dialect makes to this cloud. Its value names
-// the call of the other cloud's API that the dialect translates, e.g. "hcloud.servers.list". Fault
-// rules can match this name.
+// CallHeader is a header of the calls that a dialect makes to this cloud. Its value is the name of
+// the call that the dialect translates, e.g. "hcloud.servers.list". Fault rules can match this
+// name.
 const CallHeader = "Dialect-Call"
 
 // maxBody is the largest request body in bytes.
@@ -47,7 +47,7 @@ type Config struct {
 	Metrics prometheus.Registerer // nil means no metrics
 }
 
-// Request is a call of the other cloud's API.
+// Request is a request to the API that the dialect serves.
 type Request struct {
 	*http.Request
 	ID    string         // id of the request; the calls to this cloud have the same id
@@ -78,8 +78,8 @@ func (r *Request) ReadBody() ([]byte, error) {
 // Decode reads the JSON body of the request, and decodes it with the function dialect.Decode. It
 // returns an Invalid error for a body that is too large or cannot be read.
 //
-// Each function Call.Do calls the cloud before it calls Decode. If the caller has no valid token,
-// the call to the cloud fails, and the server does not decode the body.
+// A function Call.Do must call the cloud before it calls Decode, because only the cloud checks the
+// caller's token. Otherwise the server would decode the body of a caller without a valid token.
 func (r *Request) Decode(target any) error {
 	raw, err := r.ReadBody()
 	if err != nil {
@@ -114,7 +114,8 @@ func Decode(raw []byte, target any) error {
 		return cloudsim.InvalidField(cmp.Or(wrong.Field, "body"), "must have the type "+jsonType(wrong.Type)+", got "+wrong.Value)
 	}
 	if err != nil {
-		// The package encoding/json has no type for this error.
+		// The package encoding/json has no error type for an unknown field. Therefore Decode reads
+		// the name of the field from the text of the error.
 		if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 			if s, err := strconv.Unquote(name); err == nil {
 				name = s
@@ -365,8 +366,8 @@ func (r *reply) WriteJSON(status int, body any) {
 	_ = json.NewEncoder(r.ResponseWriter).Encode(body) // an error means that the client has disconnected
 }
 
-// transport sends the calls to the cloud that the server makes for one request. It adds the id of
-// the request and the header CallHeader to each call.
+// transport handles one request of a client: it sends the server's calls for this request to the
+// cloud. It adds the id of the request and the header CallHeader to each call.
 type transport struct {
 	next          http.RoundTripper
 	id, call      string

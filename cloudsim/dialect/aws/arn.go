@@ -73,6 +73,5 @@ func errNotARN(s, typeName string) error {
 	return coded(http.StatusBadRequest, "ValidationError", clipARN(s)+" is not a valid ARN of "+typeName)
 }
 
-// clipARN quotes an ARN of a request for an error message, and shortens a text that is longer than
-// any valid ARN.
+// clipARN quotes s for an error message. If s is longer than any valid ARN, clipARN shortens s.
 func clipARN(s string) string { return fmt.Sprintf("%.256q", s) }

@@ -29,7 +29,7 @@ const mismatch = "IdempotentParameterMismatch"
 var clientTokenRE = regexp.MustCompile(`^[!-~]{1,64}$`)
 
 // clientToken returns the parameter ClientToken. If the parameter is absent, clientToken returns
-// the id of the request, so that each request creates another resource.
+// the id of the request, so that each request creates a new resource.
 func (q *query) clientToken() string {
 	v := q.text("ClientToken")
 	if v != "" && !clientTokenRE.MatchString(v) {
@@ -39,8 +39,8 @@ func (q *query) clientToken() string {
 }
 
 // parametersHash returns a hash of all parameters of the request. The argument tags contains the
-// tags in the request. The hash does not depend on the order of the tags. The EBS CSI driver sends
-// the same tags in another order when it repeats a request.
+// tags in the request. The hash does not depend on the order of the tags, because the EBS CSI
+// driver may change this order when it repeats a request.
 func (q *query) parametersHash(tags map[string]string) string {
 	const list = "TagSpecification."
 	form := url.Values{}

@@ -96,9 +96,10 @@ func TestTagsOfOtherRegion(t *testing.T) {
 	}
 }
 
-// TestFailedLaunchWithoutClientToken lets a launch fail with an error of the server after it has
-// created an instance. If the request has a ClientToken, the instance must stay. Otherwise the
-// dialect must terminate it, because a repeated request could not find the instance.
+// TestFailedLaunchWithoutClientToken launches two instances. The cloud creates the first instance,
+// but the creation of the second instance fails with an error of the server. If the request has a
+// ClientToken, the first instance must stay. Otherwise the dialect must terminate this instance,
+// because a repeated request could not find it.
 func TestFailedLaunchWithoutClientToken(t *testing.T) {
 	for token, want := range map[string]cloudsim.InstanceState{"": cloudsim.InstanceTerminating, "&ClientToken=x": cloudsim.InstanceRunning} {
 		w := start(t)

@@ -113,10 +113,10 @@ type createRepositoryInput struct {
 	} `json:"tags"`
 }
 
-// createRepository creates a repository, and stores the id of the request in a label of the
-// repository. So no two requests have the same labels. If the repository already exists, the cloud
-// refuses the request, as ECR does. If the request had the same labels as the existing repository,
-// the cloud would return this repository.
+// createRepository creates a repository. If the repository already exists, createRepository returns
+// an error, as ECR does. But if a request has the same labels as the existing repository, the cloud
+// returns this repository. To prevent this, createRepository adds a label with the id of the
+// request. So the labels of two requests differ.
 func createRepository(r *dialect.Request, me cloudsim.Identity, input createRepositoryInput) (any, error) {
 	if err := checkRegistry(me, input.RegistryID); err != nil {
 		return nil, err
@@ -160,8 +160,8 @@ type deleteRepositoryInput struct {
 }
 
 // deleteRepository deletes a repository and its images. Without the field force, ECR deletes only
-// an empty repository. The cloud's API does not report whether a repository contains images, so the
-// request must set force.
+// an empty repository. But the cloud's API does not report whether a repository contains images. So
+// deleteRepository refuses a request without force.
 func deleteRepository(r *dialect.Request, me cloudsim.Identity, input deleteRepositoryInput) (any, error) {
 	if err := checkRegistry(me, input.RegistryID); err != nil {
 		return nil, err

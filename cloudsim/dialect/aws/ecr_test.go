@@ -46,8 +46,8 @@ func doJSON(tb testing.TB, r *http.Request) (status int, code, body string) {
 	return resp.StatusCode, e.Type, string(raw)
 }
 
-// TestErrorsOfECR proves that each wrong request in the protocol JSON 1.1 gets AWS's error. The
-// error names the wrong part of the request, and the request changes nothing.
+// TestErrorsOfECR proves that each wrong request in the protocol JSON 1.1 changes nothing and gets
+// AWS's error. The error names the wrong part of the request.
 func TestErrorsOfECR(t *testing.T) {
 	w := start(t, withRegistry())
 	if _, err := w.cloud.CreateRepository(t.Context(), cloudsim.CreateRepository{Name: "a"}); err != nil {

@@ -55,8 +55,8 @@ func startNetwork(t *testing.T) *world {
 	return w
 }
 
-// TestNetworkErrors proves that each wrong request about network load balancers gets AWS's error.
-// The error names the wrong parameter, and the request changes nothing.
+// TestNetworkErrors proves that each wrong request about network load balancers changes nothing and
+// gets AWS's error. The error names the wrong parameter.
 func TestNetworkErrors(t *testing.T) {
 	w := startNetwork(t)
 	revision := func() (all string) {
@@ -213,8 +213,8 @@ func TestNetworkProjects(t *testing.T) {
 	}
 }
 
-// TestErrors proves that each wrong request gets AWS's error. The error names the wrong parameter,
-// and the request changes nothing.
+// TestErrors proves that each wrong request changes nothing and gets AWS's error. The error names
+// the wrong parameter.
 func TestErrors(t *testing.T) {
 	w := start(t)
 	i, err := w.cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})
@@ -443,8 +443,9 @@ func TestProjects(t *testing.T) {
 	}
 }
 
-// TestConcurrentChangeIsIncorrectState proves that a call returns IncorrectState if all of its
-// writes fail with Stale. A write fails with Stale if another caller has changed the resource.
+// TestConcurrentChangeIsIncorrectState proves that a call returns IncorrectState if each of its
+// attempts to write the resource fails with Stale. An attempt fails with Stale if another caller
+// has changed the resource in the meantime.
 func TestConcurrentChangeIsIncorrectState(t *testing.T) {
 	w := start(t)
 	ctx := t.Context()

@@ -207,8 +207,8 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 // these records, and computeListeners uses the changed copy.
 //
 // To change a record, a caller first calls applyRecords with the change. If this call fails, the
-// caller does not store the record. Some load balancers may already have the change. If the client
-// repeats its request, the caller makes the whole change again.
+// caller does not store the record. But the failed call may already have changed some load
+// balancers. If the client repeats its request, the caller makes the whole change again.
 //
 // If the first call succeeds, the caller tries to store the record, and then calls applyRecords
 // without the change. If the caller has stored the record, the second call also applies the records

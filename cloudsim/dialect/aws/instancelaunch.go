@@ -13,8 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// EC2's instances have properties that this cloud's instances do not have. These labels store these
-// properties.
+// These labels store properties that EC2's instances have, but this cloud's instances do not have.
 const (
 	labelImage           = dialect.LabelPrefix + "image"             // AWS's id of the image
 	labelSourceDestCheck = dialect.LabelPrefix + "source-dest-check" // "false" or "true" (default)
@@ -169,11 +168,13 @@ func (l *launchRequest) create(q *query, n int) (i cloudsim.Instance, isNew bool
 	return i, true, translateKind(translateField(err, launchParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded", cloudsim.Exists: mismatch})
 }
 
-// terminateCreated terminates the instances that a failed request has created, and returns cause,
-// which is the error of the request. If cause has a status of 500 or more, and the request has a
-// ClientToken, terminateCreated terminates nothing. In this case the client repeats the request,
-// and the repeated request finds the instances. If a termination fails, terminateCreated returns
-// the error of the termination.
+// terminateCreated terminates the instances that a failed request has created. It returns cause,
+// which is the error of the request. If a termination fails, it returns the error of the
+// termination instead.
+//
+// If cause has a status of 500 or more, and the request has a ClientToken, terminateCreated
+// terminates no instance. In this case the client repeats the request, and the repeated request
+// finds the instances.
 //
 // terminateCreated keeps the instances of an earlier request with the same ClientToken, because
 // these instances may already be in use. So if a request fails with a status of 500 or more, and

@@ -93,7 +93,7 @@ func deleteListeners(q *query) (any, error) {
 // permit sets the source ranges and the targets of a load balancer. A client can then connect only
 // if the rules of the load balancer's security groups permit the client. In AWS, each rule has a
 // range of ports. But in this cloud, a load balancer has one list of source ranges for all its
-// listeners. So permit does the following:
+// listeners. So the function permit does the following:
 //
 //   - If no rule permits connections to the port of a listener, the listener gets an empty list of
 //     targets. A listener with an empty list refuses all connections.

@@ -46,7 +46,8 @@ func TestPermit(t *testing.T) {
 }
 
 // TestPermitOnly proves with random rules that a client can connect only if a rule permits this
-// client. If the load balancer has only one listener, each client that a rule permits can connect.
+// client. For load balancers with only one listener, it also proves that each permitted client can
+// connect.
 func TestPermitOnly(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // repeatable random numbers
 	for range 2000 {

@@ -194,7 +194,8 @@ type createLoadBalancerResult struct {
 }
 
 // createLoadBalancer creates a classic load balancer. If a load balancer with the same name and the
-// same settings exists, createLoadBalancer returns the existing load balancer, as AWS does.
+// same settings exists, createLoadBalancer returns the existing load balancer, as AWS does. If the
+// settings differ, it returns an error.
 func createLoadBalancer(q *query) (any, error) {
 	name, listeners, given := q.requiredText("LoadBalancerName"), q.decodeListeners(), labelsOf(q.decodeTags("Tags.member"))
 	subnetIDs, groupIDs := q.textList("Subnets.member"), q.textList("SecurityGroups.member")
@@ -458,10 +459,10 @@ func rulesOf(q *query, ids []string, g *group) (all []rule, err error) {
 }
 
 // applyGroup applies the rules of the security group g to all load balancers that have this group.
-// It also updates the network load balancers without security groups in the VPC of g, because the
-// rules of g can apply to their targets; see permitTargets. If unstored is nil, applyGroup uses the
-// stored rules of the group. Otherwise it uses the rules in unstored, which the cloud has not
-// stored yet.
+// It also updates each network load balancer in the VPC of g that has no security groups. The rules
+// of g can apply to the targets of these load balancers; see the method permitTargets. If unstored
+// is nil, applyGroup uses the stored rules of the group. Otherwise it uses the rules in unstored,
+// which the cloud has not stored yet.
 func applyGroup(q *query, g group, unstored *group) error {
 	hasGroup, inherits := usesGroup(g), hasNoGroups(g.Network)
 	users, err := listLoadBalancers(q, func(l cloudsim.LoadBalancer) bool { return hasGroup(l) || inherits(l) })

@@ -94,9 +94,9 @@ var subnets = kind[cloudsim.Subnet, cloudsim.SubnetID]{
 	},
 }
 
-// subnetsWithZones returns a copy of the package variable subnets. In EC2, each subnet has a zone,
-// but a subnet of this cloud can have no zone. When the copy reads a subnet without a zone, it sets
-// the zone to the first zone in the region of the request.
+// subnetsWithZones returns a copy of the package variable subnets with new functions get and all.
+// In EC2, each subnet has a zone, but a subnet of this cloud can have no zone. If a subnet has no
+// zone, the new functions set its zone to the first zone in the region of the request.
 func subnetsWithZones(q *query) (kind[cloudsim.Subnet, cloudsim.SubnetID], error) {
 	k := subnets
 	all, err := listAll(q, zones)

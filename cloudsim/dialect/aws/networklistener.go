@@ -11,9 +11,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// The dialect stores each listener of a network load balancer in a record, because listeners of AWS
-// have ARNs and tags. Listeners of this cloud have neither. A listener with the protocol TCP_UDP
-// becomes two listeners of this cloud, one for TCP and one for UDP.
+// In AWS, listeners have ARNs and tags, but in this cloud they do not. So the dialect stores each
+// listener of a network load balancer in a record. A listener with the protocol TCP_UDP becomes two
+// listeners of this cloud, one for TCP and one for UDP.
 
 const listenerRecords = "aws-listener" // kind of the records
 

@@ -66,9 +66,9 @@ type availabilityZone struct {
 }
 
 // networkDNSName returns the host name of a network load balancer, e.g.
-// shop-1.elb.127-65-0-1.amazonaws.com. The part 127-65-0-1 is the address of the load balancer. In
-// AWS, this part is the region. In the host name of a classic load balancer, this part comes before
-// the part elb, as in AWS.
+// shop-1.elb.127-65-0-1.amazonaws.com. The part 127-65-0-1 is the address of the load balancer.
+// AWS's host names contain the region instead of the address. In the host name of a classic load
+// balancer, the address comes before the part elb, e.g. shop-1.127-65-0-1.elb.amazonaws.com.
 func networkDNSName(l cloudsim.LoadBalancer) string {
 	return hostLabel(l) + ".elb." + addressLabel(l) + ".amazonaws.com"
 }

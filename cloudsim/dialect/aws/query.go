@@ -133,9 +133,9 @@ func (q *query) textList(name string) (all []string) {
 	return all
 }
 
-// forEach calls fn for each structure in a list of structures. The argument of fn is the prefix of
-// the structure's parameters, e.g. "IpPermissions.1.". If q.err contains an error, forEach does not
-// call fn for the remaining structures.
+// forEach calls fn for each structure in the list with the given name. The argument of fn is the
+// prefix of the structure's parameters, e.g. "IpPermissions.1.". If q.err contains an error,
+// forEach does not call fn for the remaining structures.
 func (q *query) forEach(name string, fn func(prefix string)) {
 	q.dropEmpty(name)
 	for n := 1; n <= maxList && q.err == nil; n++ {
@@ -202,9 +202,9 @@ func (q *query) decodeFilters() (all []filter) {
 	return all
 }
 
-// pattern is a filter value in decoded form. The dialect decodes filters before the cloud checks
-// the signature. So a pattern is not a regular expression: an unauthenticated client could send
-// expressions that take a long time to compile.
+// pattern is a filter value in decoded form. A pattern is not a regular expression, because some
+// regular expressions take a long time to compile. An unauthenticated client could send these
+// expressions, because the dialect decodes filters before the cloud checks the signature.
 type pattern []rune
 
 // Special elements of a pattern. No character has these values.
@@ -213,8 +213,9 @@ const (
 	anyCharacter rune = -2 // one character
 )
 
-// parsePattern decodes the value of a filter. In the value, * stands for any characters, ? stands
-// for one character, and \ removes the special meaning of the next character.
+// parsePattern decodes the value of a filter. In the value, * stands for any number of characters,
+// and ? stands for one character. The character \ removes the special meaning of the next
+// character.
 func parsePattern(value string) (p pattern) {
 	escaped := false
 	for _, c := range value {

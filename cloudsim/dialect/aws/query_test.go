@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPattern proves with random patterns that a pattern matches the same texts as the regular
-// expression with the same meaning.
+// TestPattern creates random patterns for filters, and a regular expression with the same meaning
+// for each pattern. It proves that both match the same texts.
 func TestPattern(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6)) //nolint:gosec // repeatable random numbers
 	text := func(alphabet []string) string {

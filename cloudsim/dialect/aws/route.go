@@ -46,8 +46,8 @@ func (q *query) decodeRouteRequest(needsTarget bool) routeRequest {
 }
 
 // findRoute returns the network of the route table, and the route to the destination of the
-// request. If the route does not exist, the result found is nil. If the cloud is still deleting
-// the route, findRoute returns it.
+// request. If the route does not exist, findRoute returns nil for the route. If the cloud is still
+// deleting the route, findRoute returns it.
 func (r routeRequest) findRoute(q *query) (n cloudsim.Network, found *cloudsim.Route, err error) {
 	tables, err := readByIDs(q, routeTables, []string{r.table}, nil)
 	if err != nil {
@@ -79,9 +79,9 @@ func (r routeRequest) isFixed(n cloudsim.Network) bool {
 	return r.destination == internet || slices.ContainsFunc(n.Ranges(), func(p netip.Prefix) bool { return p.String() == r.destination })
 }
 
-// create creates a route. The argument oldRoute is an earlier route to the same destination that
-// the cloud is deleting, or nil. If oldRoute is not nil, the method first waits until the cloud has
-// deleted oldRoute.
+// create creates a route. If the cloud is still deleting an earlier route to the same destination,
+// the caller passes the earlier route as oldRoute. The method then first waits until the cloud has
+// deleted oldRoute. Otherwise oldRoute is nil.
 func (r routeRequest) create(q *query, n cloudsim.Network, oldRoute *cloudsim.Route, hop cloudsim.InstanceID) error {
 	if oldRoute != nil {
 		if _, err := q.Cloud.WaitOperation(q.Context(), oldRoute.Operation); err != nil && !errors.Is(err, cloudsim.NotFound) {
@@ -95,7 +95,9 @@ func (r routeRequest) create(q *query, n cloudsim.Network, oldRoute *cloudsim.Ro
 	return translateKind(err, map[cloudsim.Kind]string{cloudsim.Exists: "RouteAlreadyExists", cloudsim.Exhausted: "RouteLimitExceeded"})
 }
 
-// createRoute creates a route. If the same route already exists, createRoute changes nothing.
+// createRoute creates a route. If the same route already exists, createRoute changes nothing. If
+// the route table has a route to the same destination with another next hop, createRoute returns an
+// error.
 func createRoute(q *query) (any, error) {
 	r := q.decodeRouteRequest(true)
 	if err := q.finish(); err != nil {

@@ -126,8 +126,8 @@ const internet = "0.0.0.0/0" // destination of the route to the internet gateway
 
 // describeRouteTables lists the main route tables. The routes of each table are in this order:
 //   - local routes
-//   - a route to an internet gateway, because all subnets of this cloud can have public load
-//     balancers
+//   - a route to an internet gateway. By this route, AWS's cloud controller manager finds the
+//     subnets that can have public load balancers. In this cloud, all subnets can have them.
 //   - the routes of the network in this cloud
 func describeRouteTables(q *query) (any, error) {
 	found, next, err := listMatching(q, routeTables, nil)

@@ -128,8 +128,9 @@ func getGroup(c *client.Client, ctx context.Context, id cloudsim.RecordID) (grou
 	return g, err
 }
 
-// listGroups returns all security groups with ids after o.After in one page, sorted by the numbers
-// in their ids. The default groups come last, because their ids contain the largest numbers.
+// listGroups returns one page with all security groups that have ids after o.After. The groups are
+// sorted by the numbers in their ids. The default groups come last, because their ids contain the
+// largest numbers.
 func listGroups(c *client.Client, ctx context.Context, o cloudsim.ListOptions) (out cloudsim.List[group], err error) { //nolint:revive // the order of a method expression
 	after := dialect.Number(o.After)
 	records, _, err := cloudsim.All(ctx, c.ListRecords, cloudsim.ListOptions{Kind: groupRecords})

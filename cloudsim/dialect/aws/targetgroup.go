@@ -138,8 +138,8 @@ func errNoTargetGroup(name string) error {
 
 // changeHealthCheck copies the health check parameters of the request to h. If the request does not
 // contain the parameter for a value, the value stays the same, with two exceptions:
-//   - The timeout, the path and the codes become AWS's defaults for the protocol if h is new, or if
-//     the request changes the protocol.
+//   - If h is new, or if the request changes the protocol, the timeout, the path and the codes
+//     become AWS's defaults for the protocol.
 //   - If the timeout is longer than the interval, the timeout becomes the interval.
 func (q *query) changeHealthCheck(h *cloudsim.HealthCheck) {
 	before := h.Protocol
@@ -188,7 +188,8 @@ func (q *query) changeHealthCheck(h *cloudsim.HealthCheck) {
 }
 
 // createTargetGroup creates a target group. If a target group with the same name and the same
-// settings exists, createTargetGroup returns the existing target group, as AWS does.
+// settings exists, createTargetGroup returns the existing target group, as AWS does. If the
+// settings differ, it returns an error.
 func createTargetGroup(q *query) (any, error) {
 	g := targetGroup{Doc: targetGroupDocument{
 		Name: q.decodeName(), Region: q.region(), Protocol: q.decodeProtocol("a target group", ""), Port: q.requiredInteger("Port", 1, 65535),
@@ -324,7 +325,8 @@ func modifyTargetGroup(q *query) (any, error) {
 	return targetGroupAnswer(q, r, []targetGroup{g}, "")
 }
 
-// deleteTargetGroup deletes a target group that no load balancer uses.
+// deleteTargetGroup deletes a target group. It returns an error if a load balancer uses the target
+// group.
 func deleteTargetGroup(q *query) (any, error) {
 	wanted := q.requiredText("TargetGroupArn")
 	if err := q.finish(); err != nil {

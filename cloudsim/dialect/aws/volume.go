@@ -134,8 +134,9 @@ type createVolumeAnswer struct {
 	volume
 }
 
-// createVolume creates a disk. The name of the disk is a hash of the ClientToken, because requests
-// for volumes contain no names. So a repeated request finds the disk of the first request.
+// createVolume creates a disk. In EC2, a volume has no name, so the name of the disk is a hash of
+// the ClientToken. A repeated request with the same ClientToken finds the disk of the first
+// request.
 func createVolume(q *query) (any, error) {
 	snapshotID, token := q.text("SnapshotId"), q.clientToken()
 	p := performance{Type: cmp.Or(q.text("VolumeType"), defaultVolumeType), IOPS: q.integer("Iops", 1, maxPerformance, 0), Throughput: q.integer("Throughput", 1, maxPerformance, 0)}

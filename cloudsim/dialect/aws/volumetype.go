@@ -35,9 +35,10 @@ var volumeTypes = map[string]volumeType{
 // client has created the disk, or changed its type, without this dialect.
 var shownTypes = map[string]string{"balanced": "gp3", "fast": "io2", "standard": "standard"}
 
-// typeOf returns EC2's type of a disk. If the label labelVolumeType matches the disk type, the
-// result is the value of the label. Otherwise the result is the volume type in the map shownTypes.
-// If this map does not contain the disk type, typeOf returns the name of the disk type.
+// typeOf returns EC2's type of a disk. If the volume type in the label labelVolumeType belongs to
+// the disk type of the disk, the result is this volume type. Otherwise the result is the volume
+// type in the map shownTypes. If this map does not contain the disk type, typeOf returns the name
+// of the disk type.
 func typeOf(d cloudsim.Disk) string {
 	if name := d.Labels[labelVolumeType]; name == d.Type || name != "" && volumeTypes[name].own == d.Type {
 		return name

@@ -9,8 +9,9 @@ import (
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// TestResourceOfNetworkActions proves that an action of a subnet or a route names the network. If
-// the subnet or the route is deleted, the action names no resource.
+// TestResourceOfNetworkActions proves that the resource of an action is the network if the action
+// changes a subnet or a route of this network. If the subnet or the route is deleted, the action
+// has no resource.
 func TestResourceOfNetworkActions(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

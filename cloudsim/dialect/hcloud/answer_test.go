@@ -35,8 +35,8 @@ func (w *world) throttle(t *testing.T, most uint64, operation, dialectCall strin
 
 // TestPartlyThrottledCallSucceeds proves that a client's call succeeds although a rate limit
 // refuses some of the calls that the dialect makes to the cloud. If the dialect returns an error,
-// Hetzner's client repeats its call. The repeated call succeeds only if the failed call left no
-// resource.
+// Hetzner's client repeats its call. The repeated call fails if the first call has left a resource
+// with the same name.
 func TestPartlyThrottledCallSucceeds(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic))
@@ -190,8 +190,8 @@ func TestDefaultStatusCodes(t *testing.T) {
 	}
 }
 
-// TestPageAfterDeletions reads two pages and deletes the servers of page 1. It proves that the
-// remaining servers are then on page 1.
+// TestPageAfterDeletions reads two pages and deletes the servers of page 1. It proves that
+// the servers of page 2 are on page 1 after the deletions.
 func TestPageAfterDeletions(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 )
 
-// calls returns all calls that the dialect supports. TestEachCall fails if one of these calls never
-// succeeds.
+// calls returns all calls that the dialect supports. In the test TestEachCall, each of these calls
+// must succeed at least once.
 func (a *api) calls() []dialect.Call {
 	var all []dialect.Call
 	add := func(name, method, path, summary string, fn call) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCommandLine runs the program hcloud of Debian's package hcloud-cli. Debian's version is old.
-// It reads some fields of the answers that newer versions ignore.
+// TestCommandLine runs the program hcloud of Debian's package hcloud-cli. Debian's version is old,
+// and reads some fields that newer versions ignore.
 func TestCommandLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds, because the program waits half a second for each action")

@@ -78,11 +78,11 @@ const (
 	headerReset     = "RateLimit-Reset"
 )
 
-// noCallsRemain changes the headers of an answer, so that the caller seems to have no remaining
-// calls.
-// The parameter retryAfter is in seconds. The change is necessary if a fault, and not the caller's
-// rate limit, refused the call. In this case, the headers from the cloud contain the real rate
-// limit of the caller, or no rate limit.
+// noCallsRemain changes the headers of an answer with the status 429, so that the caller seems to
+// have no remaining calls. The parameter retryAfter is the number of seconds until the client may
+// repeat the call. If a fault refused the call, the headers from the cloud contain the real rate
+// limit of the caller, or no rate limit. Without this change, these headers would not match the
+// status 429.
 func noCallsRemain(h http.Header, retryAfter int) {
 	if h.Get(headerRemaining) == "0" {
 		return

@@ -48,8 +48,8 @@ func FuzzService(f *testing.F) {
 	})
 }
 
-// FuzzStatusCodes converts Hetzner's patterns to status codes and back. It proves that the result
-// is equal to the patterns.
+// FuzzStatusCodes converts two patterns in Hetzner's format, e.g. "2??", to status codes and back.
+// It proves that the result is equal to the original patterns.
 func FuzzStatusCodes(f *testing.F) {
 	for _, s := range []string{"200", "2??", "30?", "???", "2", "-1?", ""} {
 		f.Add(s, "404")
@@ -65,8 +65,8 @@ func FuzzStatusCodes(f *testing.F) {
 	})
 }
 
-// FuzzSelector proves that parseSelector does not panic, and that the first result of parseSelector
-// contains no label with an empty key.
+// FuzzSelector proves that parseSelector and the function that it returns do not panic. It also
+// proves that no returned label has an empty key.
 func FuzzSelector(f *testing.F) {
 	for _, s := range []string{"a", "a=b", "a==b,c!=d", "a in (b,c),!d", "a>1", "a=b,a=c", "=", "a in ("} {
 		f.Add(s, "a", "b")
@@ -147,8 +147,8 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// TestCallsAreUnique proves that each call has a valid and unique name, a unique path, and a
-// summary.
+// TestCallsAreUnique proves that each call has a valid and unique name, and a summary. It also
+// proves that no two calls have the same method and path.
 func TestCallsAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range New().Calls {

@@ -117,11 +117,12 @@ const (
 const maxName = 128
 
 // newName returns the name and the labels that a new resource gets in this cloud. If a resource
-// with the same name exists, Hetzner's API answers a create request with an error. But if the
-// existing resource also has the same properties, this cloud answers with the existing resource.
-// So newName adds the label labelRequest with the id of the request. Then the labels differ, and
-// this cloud answers with an error too. A client gets the existing resource only if it repeats the
-// request with the same X-Request-Id.
+// with the requested name exists, Hetzner's API always returns an error. This cloud returns an
+// error only if the existing resource has other properties or labels. Otherwise it returns the
+// existing resource. So newName adds the label labelRequest with the id of the request. Two
+// requests with different ids then have different labels, and this cloud returns an error for the
+// second request. A client gets the existing resource only if it repeats the request with the same
+// X-Request-Id.
 func newName(r *dialect.Request, name string, labels *map[string]string) (string, map[string]string, error) {
 	var given map[string]string
 	if labels != nil {
@@ -190,9 +191,9 @@ func idOf(name string) int64 {
 	return int64(sum[0])<<22 | int64(sum[1])<<14 | int64(sum[2])<<6 | int64(sum[3])>>2 | 1<<30
 }
 
-// typeCache caches the instance types of the cloud for the duration typesFor. Each server in an
-// answer contains its type, so each answer would otherwise need another call to the cloud. Only a
-// restart of the cloud changes the instance types.
+// typeCache caches the instance types of the cloud. The constant typesFor is the lifetime of the
+// cached types. Each server in an answer contains its type, so each answer would otherwise need
+// another call to the cloud. Only a restart of the cloud changes the instance types.
 type typeCache struct {
 	mu    sync.Mutex
 	until time.Time

@@ -17,9 +17,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// TestHealthOfServices proves that each service has its own health check, and that a target has a
-// separate health for each service. It also proves that connections to the healthy service reach
-// the target.
+// TestHealthOfServices creates a load balancer with two services. The health check of one service
+// always fails. The test proves that a target has a separate health for each service. It also
+// proves that connections to the healthy service reach the target.
 func TestHealthOfServices(t *testing.T) {
 	ctx := context.Background()
 	cfg := engine.Default()

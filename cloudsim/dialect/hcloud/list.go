@@ -190,10 +190,10 @@ func convertEach[T, U any](fn func(T) U) func(*dialect.Request, []T) ([]U, error
 	}
 }
 
-// filterBy returns a function for the parameter newFilter of listCall. If the query contains the
-// given parameter, the function returns a filter. The filter selects a resource if valueOf returns
-// one of the parameter's values. If the query does not contain the parameter, the function returns
-// nil.
+// filterBy returns a function for the argument newFilter of listCall. If the URL query contains the
+// given parameter, e.g. "status", the function returns a filter. The filter selects a resource if
+// valueOf returns one of the parameter's values for this resource. If the URL query does not
+// contain the parameter, the function returns nil.
 func filterBy[T any](parameter string, valueOf func(T) string) func(url.Values) func(T) bool {
 	return func(q url.Values) func(T) bool {
 		if !q.Has(parameter) {

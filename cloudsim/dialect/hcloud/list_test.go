@@ -18,7 +18,8 @@ import (
 )
 
 // TestPages proves, for several page sizes, that the pages of a list contain each server once, in
-// the order of the list. It also reads a page for which the dialect's cache has no entry.
+// the order of the list. It also reads page 3 without page 2, so the dialect's cache does not
+// contain the position of page 3.
 func TestPages(t *testing.T) {
 	ctx := context.Background()
 	w := start(t)

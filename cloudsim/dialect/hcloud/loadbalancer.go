@@ -292,8 +292,8 @@ func (a *api) deleteLoadBalancer(r *dialect.Request) (int, any, error) {
 	if l, err = r.Cloud.DeleteLoadBalancer(r.Context(), l.ID); err != nil {
 		return 0, nil, err
 	}
-	// Versions of hcloud-go from before October 2026 do not wait for the action in the answer.
-	// Therefore this call waits until the cloud has deleted the load balancer.
+	// Versions of hcloud-go that were released before October 2026 do not wait for the action in
+	// the answer. Therefore this call waits until the cloud has deleted the load balancer.
 	op, err := retrying(r).Cloud.WaitOperation(r.Context(), l.Operation)
 	if err != nil {
 		return 0, nil, err

@@ -317,8 +317,8 @@ func rangeName(n cloudsim.NetworkID, ip string) string {
 }
 
 // networkCall returns a call that changes a part of a network and answers with an action.
-// The call decodes the body into a value of type T. The function fn returns the changed
-// part, and whether an action runs on this part.
+// The call decodes the body into a value of type T. The function fn changes the part, and
+// returns its metadata. The result busy is true if the change has not ended yet.
 func networkCall[T any](command string, fn func(*dialect.Request, cloudsim.Network, T) (m cloudsim.Meta, busy bool, err error)) call {
 	return func(r *dialect.Request) (int, any, error) {
 		n, err := findNetwork(r)

@@ -47,7 +47,7 @@ type serverNetwork struct {
 func (s serverNetwork) number() int64 { return s.Network }
 
 // serverNetworkCall returns a call that changes the networks of a server and answers with an
-// action. The call decodes the body into a value of type T. The cloud changes networks at once, so
+// action. The call decodes the body into a value of type T. The cloud makes the change at once, so
 // the action has already ended. While another action runs on the server, the call returns the error
 // of errLocked.
 func serverNetworkCall[T interface{ number() int64 }](command string, fn func(*dialect.Request, cloudsim.Instance, cloudsim.NetworkID, T) (cloudsim.Instance, error)) call {
@@ -141,8 +141,8 @@ func isTaken(r *dialect.Request, n cloudsim.NetworkID, ip string) (bool, error) 
 }
 
 // findSubnets returns the available subnets of the network n that serve the zone of instance i. If
-// the request contains a range, the subnets have this range. If the request contains an address, the
-// subnets contain this address. If no subnet matches, findSubnets returns an error.
+// the request contains a range, the subnets have this range. If the request contains an address,
+// the subnets contain this address. If no subnet matches, findSubnets returns an error.
 func findSubnets(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (ids []cloudsim.SubnetID, err error) {
 	if _, err := r.Cloud.GetNetwork(r.Context(), n); errors.Is(err, cloudsim.NotFound) {
 		return nil, errUnknown("network", in.Network)

@@ -143,7 +143,8 @@ func networkInterfaceCalls(t *testing.T, w *world) {
 
 // TestAttachToNewSubnet proves that the dialect refuses an attachment in two cases. If the subnet
 // is not available yet, the error has the code "locked". If all subnets are full, the error has the
-// code "no_subnet_available". A server can use the second subnet if the first subnet is full.
+// code "no_subnet_available". It also proves that a server can use the second subnet if the first
+// subnet is full.
 func TestAttachToNewSubnet(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Profile = engine.Profile{Network: time.Hour} }), cloudtest.WithFrozenClock(time.Time{}))

@@ -10,7 +10,7 @@ import (
 )
 
 // modelVolume contains the values that a volume should have: the size in GiB, and the id of the
-// server to which the volume is attached, or 0.
+// server to which the volume is attached. The id is 0 if the volume is not attached.
 type modelVolume struct {
 	id     int64
 	size   int

@@ -67,8 +67,9 @@ func TestAutoscalerCalls(t *testing.T) {
 }
 
 // TestTerraformCalls makes the calls with which Terraform's provider for Hetzner creates, reads,
-// changes and deletes basic resources. The calls have the order of the provider. TestEachCall
-// checks the results of the calls, so this test checks only a few of them.
+// changes and deletes basic resources. The test makes these calls in the order in which the
+// provider makes them. TestEachCall checks the results of these calls, so TestTerraformCalls checks
+// only a few results.
 func TestTerraformCalls(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithProfile(engine.Realistic)) // with delays, to prove that no call fails because a resource is still changing

@@ -172,8 +172,8 @@ func testLoadBalancer(t *testing.T, w *world) {
 }
 
 // TestLoadBalancerPages proves that the pages of a list contain each classic load balancer once.
-// The list must not contain a load balancer that a client created through the cloud's own API. The
-// names of two load balancers differ only in capital letters.
+// The list must not contain a load balancer that a client created through the cloud's own API. It
+// must contain both of two load balancers with names that differ only in upper and lower case.
 func TestLoadBalancerPages(t *testing.T) {
 	w, ctx := start(t), t.Context()
 	must(w.cloud.CreateLoadBalancer(ctx, cloudsim.CreateLoadBalancer{Name: "own", Region: "sim-1", LoadBalancerSpec: cloudsim.LoadBalancerSpec{HealthCheck: cloudsim.HealthCheck{Protocol: cloudsim.HealthTCP}}}))(t)

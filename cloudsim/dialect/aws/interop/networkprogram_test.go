@@ -90,9 +90,9 @@ func pick[T any](rng *rand.Rand, all []string, live map[string]T, kind string) s
 
 var protocols = []types.ProtocolEnum{types.ProtocolEnumTcp, types.ProtocolEnumUdp, types.ProtocolEnumTcpUdp}
 
-// weights contains the case numbers of the switch in networkModel.step. The method step executes
-// the case of a random element. If weights contains a number several times, step executes the case
-// with this number more often.
+// weights contains the case numbers of the switch in networkModel.step. The method step chooses a
+// random number from weights and executes the case with this number. If weights contains a number
+// several times, step executes this case more often.
 var weights = []int{0, 0, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 6, 7, 7, 7, 8, 9, 10}
 
 // step makes a random call, and makes the same changes in the model that the call should make in

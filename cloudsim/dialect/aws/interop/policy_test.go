@@ -91,9 +91,9 @@ func testPolicies(t *testing.T, w *world) {
 	}
 	mustFail(t, w.deletePolicy(t, "proxy"), "InvalidConfigurationRequest")
 
-	// The deletion of a listener must not delete the policy of its instance port. If the cloud
-	// controller manager creates a new listener with the same instance port, it does not set the
-	// policy again.
+	// The deletion of a listener must not delete the policy of its instance port. Otherwise a new
+	// listener with the same instance port would have no policy, because the cloud controller
+	// manager does not set the policy again.
 	must(w.elb.DeleteLoadBalancerListeners(ctx, &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: shop, LoadBalancerPorts: []int32{80}}))(t)
 	must(w.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: shop, Listeners: []types.Listener{listen(81, 30080), listen(80, 30081)}}))(t)
 	if got := w.policies(t) + "; " + w.proxied(t); got != "proxy 30080=proxy; 81:v1 80" {

@@ -83,8 +83,8 @@ func testSecurityGroups(t *testing.T, w *world) {
 		t.Errorf("rules after a failed revocation: got %+v", g.IpPermissions)
 	}
 
-	// The first change of a default group stores the group in a record. The id of the group stays
-	// the same.
+	// A default group has no record until its first change. This change creates a record, but the
+	// id of the group stays the same.
 	from := types.IpPermission{IpProtocol: sdk.String("-1"), UserIdGroupPairs: []types.UserIdGroupPair{{GroupId: &id}}}
 	w.authorize(t, def, from)
 	must(w.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{def, id}, Tags: []types.Tag{{Key: sdk.String("a"), Value: sdk.String("b")}}}))(t)
