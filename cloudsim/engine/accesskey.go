@@ -124,10 +124,10 @@ func verifySignature(tx *store.Tx, token string) (credential, error) {
 }
 
 // signerToken returns the token that determines the permissions of a signed request. Credential c
-// must be a result of verifySignature. If the request has no session token, signerToken makes a
-// token with the service account of the access key, and does not store this token. It returns
-// Unauthenticated if the access key or the session token no longer exists, or if the session token
-// or the signature has expired.
+// must be a result of verifySignature. If the request has no session token, signerToken returns a
+// new token for the service account of the access key. It does not store this token. signerToken
+// returns Unauthenticated if the access key or the session token no longer exists. It also returns
+// Unauthenticated if the session token or the signature has expired.
 func (c credential) signerToken(tx *store.Tx) (t cloudsim.Token, err error) {
 	if c.hash != "" {
 		t, err = c.session(tx)

@@ -107,11 +107,11 @@ func TestAccessKey(t *testing.T) {
 	})
 }
 
-// TestSessionToken signs requests with an access key and a session token. A client gets both from
-// one token of the cloud. The test proves that a signed request has the permissions of the cloud's
-// token. The engine refuses the request if the cloud's token has expired or is deleted. It also
-// refuses the request if the access key and the session token belong to different tokens of the
-// cloud.
+// TestSessionToken signs requests with an access key and a session token. The session token is the
+// secret of a token that the cloud issued. Token.AccessKey derives the access key from this token.
+// The test proves that a signed request has the permissions of the issued token. The engine refuses
+// the request if this token has expired or is deleted. It also refuses the request if the access
+// key and the session token belong to different issued tokens.
 func TestSessionToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant)

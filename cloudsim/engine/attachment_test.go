@@ -71,8 +71,8 @@ func TestAttachmentRefusals(t *testing.T) {
 // TestListDisksOfInstances proves that ListDisks with the filter Instances returns exactly the
 // disks with an attachment to one of these instances. The state of the attachment does not matter.
 // The filter also works together with other filters and on the second page. A fault can make
-// ListDisks return the disks of an earlier time. In this case, the filter uses the attachments of
-// that time.
+// ListDisks return an earlier state of the disks. In this case, the filter uses the attachments in
+// this earlier state.
 func TestListDisksOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -134,8 +134,8 @@ func addedKeys(newContent, oldContent map[string][]kv) map[string][]kv {
 	return out
 }
 
-// replay writes the keys and values in the map content to db in n transactions. It returns the time
-// that the transactions took.
+// replay writes all keys and values of the map content to the database db. It uses n transactions,
+// and returns the time that they took.
 func replay(b *testing.B, db *bolt.DB, content map[string][]kv, n int) time.Duration {
 	b.Helper()
 	begin := time.Now()

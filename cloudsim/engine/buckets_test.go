@@ -10,11 +10,11 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// TestFullBucketsOfOneClock adds a bucket when the number of buckets is at its maximum. It proves
-// that takeToken then deletes only full buckets that use the same clock as the new bucket. Buckets
-// of projects use the machine's clock, and all other buckets use the cloud's clock. The cloud's
-// clock can be years ahead of the machine's clock. If takeToken compared the bucket of a project
-// with the cloud's clock, even an empty bucket would count as full.
+// TestFullBucketsOfOneClock adds a rate limit bucket when the number of buckets is at its maximum.
+// It proves that takeToken then deletes only full buckets that use the same clock as the new
+// bucket. Buckets of projects use the machine's clock, and all other buckets use the cloud's clock.
+// The cloud's clock can be years ahead of the machine's clock. If takeToken used the cloud's clock
+// for the bucket of a project, even an empty bucket would count as full.
 func TestFullBucketsOfOneClock(t *testing.T) {
 	machine := time.Now()
 	cloud := machine.AddDate(10, 0, 0)

@@ -14,8 +14,8 @@ import (
 //   - The attachment of a disk: the disk becomes detached from the instance.
 //   - The detachment of a disk: the disk stays attached to the instance.
 //
-// For all other operations, CancelOperation returns Conflict. For example, as in a real cloud, a
-// caller cannot cancel a deletion.
+// For all other operations, CancelOperation returns Conflict. For example, a caller cannot cancel a
+// deletion, like in a real cloud.
 func (e *Engine) CancelOperation(ctx context.Context, id cloudsim.OperationID) (op cloudsim.Operation, err error) {
 	err = e.update(ctx, func(tx *store.Tx, call Call) error {
 		if op, err = get(tx, call, operations, string(id)); err != nil {

@@ -61,8 +61,10 @@ func (e *Engine) GetClock(ctx context.Context) (k cloudsim.Clock, err error) {
 // SetClock changes the time or the rate of the cloud's clock, or both. The change is effective when
 // SetClock returns. Soon afterward, the loop in Run completes the work that is due at the new
 // time. Unlike AdvanceClock, SetClock does not wait for this work. SetClock waits until a running
-// AdvanceClock ends, because AdvanceClock would overwrite the new time. If SetClock sets the clock
-// back, it also fills the rate limit bucket of each caller and each project.
+// AdvanceClock ends, because AdvanceClock would overwrite the new time.
+//
+// If SetClock sets the clock back, it also fills the rate limit bucket of each caller and each
+// project. An empty bucket would get no tokens until the clock shows its earlier time again.
 func (e *Engine) SetClock(ctx context.Context, req cloudsim.SetClock) (k cloudsim.Clock, err error) {
 	if err := req.Validate(); err != nil {
 		return k, err

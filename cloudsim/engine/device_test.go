@@ -79,8 +79,8 @@ func TestDeviceReports(t *testing.T) {
 	}
 }
 
-// TestDeadHypervisor proves that an attachment fails if the hypervisor does not report in time. A
-// detachment also fails, and leaves the disk attached.
+// TestDeadHypervisor proves that an attachment fails if the hypervisor does not report in time. In
+// this case, a detachment also fails, and the disk stays attached.
 func TestDeadHypervisor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

@@ -301,9 +301,8 @@ func (e *Engine) waitForNoData(tx *store.Tx) error {
 	return nil
 }
 
-// findCopying calls isCopying for each resource of a table, and returns the
-// resources with the result true. It reads the whole table before it returns,
-// so the caller may then change the resources.
+// findCopying returns the resources of a table for which isCopying returns true. It reads the whole
+// table before it returns, so the caller may then change the resources.
 func findCopying[T any](tx *store.Tx, t store.Table[T], isCopying func(*T) bool) (all []T, err error) {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {

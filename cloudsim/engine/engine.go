@@ -123,10 +123,9 @@ type core struct {
 	store *store.Store
 	cfg   Config
 
-	// The loop in Engine.Run locks this mutex while it completes due work. AdvanceClock locks the
-	// mutex, because it completes work itself, in the order of the due times. SetClock, LoadState
-	// and ResetState also lock the mutex. While they change the clock or the records, the engine
-	// must not complete work.
+	// The loop in Engine.Run and the method AdvanceClock lock this mutex while they complete due
+	// work. SetClock, LoadState and ResetState also lock the mutex, because the engine must not
+	// complete work while they change the clock or the records.
 	settling sync.Mutex
 }
 

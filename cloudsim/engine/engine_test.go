@@ -19,8 +19,8 @@ import (
 
 var slow = engine.Profile{Name: "slow", Provision: 90 * time.Second, Boot: 30 * time.Second, Shutdown: 30 * time.Second, LoadBalancer: 60 * time.Second}
 
-// boot starts an engine on the file at path. The returned function stops the engine, checks the
-// records and the file, and closes the store.
+// boot starts an engine on the store file at path. The returned function stops the engine, checks
+// the file with Engine.Check, and closes the store.
 func boot(t testing.TB, path string, change ...func(*engine.Config)) (*engine.Engine, func()) {
 	t.Helper()
 	st, err := store.Open(path)
@@ -450,9 +450,9 @@ func TestManyOperationsAreForgotten(t *testing.T) {
 }
 
 // TestOperationsOfAClockSetBack proves that the cloud deletes an operation a day after its end,
-// even if a user has set the clock back. The test first ends an operation with a clock that is a
-// year ahead, and then sets the clock back. The cloud must still delete an operation that ends
-// after this change of the clock.
+// even if a user has set the clock back. The test sets the clock ahead by a year, and an operation
+// ends. Then the test sets the clock back, and a second operation ends. The cloud must delete the
+// second operation after a day, although the first operation ended at a later time.
 func TestOperationsOfAClockSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, frozen)

@@ -21,9 +21,10 @@ var faults = store.Table[cloudsim.Fault]{
 	Meta: func(f *cloudsim.Fault) *cloudsim.Meta { return &f.Meta },
 }
 
-// faultsSeen counts the calls that matched each fault, by the fault's id. If each matching call
-// updated the field Seen of the stored fault instead, each call would write an event. The stored
-// fault therefore contains only the count at its last hit.
+// faultsSeen stores the number of matching calls of each fault, by the fault's id. If a fault
+// matches a call but does not hit it, only this number changes. The field Seen of the stored fault
+// does not change, because this change would write an event. So the field Seen of the stored fault
+// contains the number at the last hit.
 var faultsSeen = store.Notes[uint64]{Name: "faultsSeen"}
 
 // faultRules is a copy in memory of the faults that can still hit calls.
@@ -133,9 +134,9 @@ func (e *Engine) matchingFaults(list []cloudsim.Fault, call Call, s Subject) (id
 }
 
 // countStrikes applies the given faults to one API call, in the order of ids, and returns their
-// effect. If a fault hits the call and its effect is not latency, countStrikes stops after this
-// fault. Until it stops, it adds the call to the count of each active fault. The result usedUp is
-// true if one of these faults can never hit again.
+// effect. If a fault hits the call and the effect of the fault is not latency, countStrikes skips
+// the remaining faults. For each active fault that it does not skip, it increments the number in
+// faultsSeen. The result usedUp is true if one of these faults can never hit again.
 func countStrikes(tx *store.Tx, ids []string) (hit Strike, usedUp bool, err error) {
 	for _, id := range ids {
 		f, err := faults.Get(tx, id)

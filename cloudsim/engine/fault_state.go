@@ -13,10 +13,9 @@ import (
 // This file implements the faults that do more than delay or fail a call: zone
 // outages, operations that do not end, and stale reads.
 
-// Under returns the ctx with which a handler continues a call that a fault has
-// hit. If the effect of the fault is a stale read or a stuck operation, the
-// returned ctx makes the engine's methods apply the effect. For other effects,
-// Under returns ctx unchanged.
+// Under returns a context for a call that a fault has hit. The handler continues the call with this
+// context. If the effect of the fault is a stale read or a stuck operation, the returned context
+// makes the engine's methods apply the effect. For other effects, Under returns ctx unchanged.
 func Under(ctx context.Context, hit Strike) context.Context {
 	call, ok := CallOf(ctx)
 	if !ok || hit.Fault == nil {

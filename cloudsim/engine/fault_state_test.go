@@ -276,8 +276,8 @@ func TestStaleReadReturnsEarlierState(t *testing.T) {
 }
 
 // TestStaleReadAfterALoad proves that a stale read returns the earlier value of a resource even
-// after the load of a saved state. The load increases the revision of the cloud without an event.
-// A stale read must therefore stop at the last event of the journal.
+// after the load of a saved state. The load increases the revision of the cloud, but writes no
+// event. If a stale read waited for an event with the cloud's revision, it would never end.
 func TestStaleReadAfterALoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, down := boot(t, file(t), instant, withStates(t.TempDir()))

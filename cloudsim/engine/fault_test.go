@@ -169,8 +169,8 @@ func TestFaultMatches(t *testing.T) {
 }
 
 // TestFaultsInOrder proves that the latencies of several faults add up. The first fault with an
-// effect other than latency decides the outcome of the call. The faults after this fault have no
-// effect on the call and do not count it.
+// effect other than latency decides the outcome of the call. The faults that follow it have no
+// effect on the call, and the cloud does not add the call to their counts.
 func TestFaultsInOrder(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -18,8 +18,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// TestFullDisk proves that the cloud loses no data on a full disk. On a full disk, writes return an
-// error, and reads succeed. The cloud completes due work when the disk has free space again.
+// TestFullDisk fills the file system that contains the cloud's file. It proves that writes then
+// return an error, and that reads succeed. When the file system has free space again, the cloud
+// completes the due work. The cloud loses no data.
 func TestFullDisk(t *testing.T) {
 	const many = 1000 // the events need more space than the free pages of the file
 	if os.Geteuid() != 0 {
@@ -94,8 +95,9 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullDiskOfStates proves that an import and a save return Unavailable if the disk for saved
-// states is full. The error must not be Invalid, because the imported file is not damaged.
+// TestFullDiskOfStates proves that ImportState and SaveState return Unavailable if the file system
+// for saved states is full. The error must not be Invalid, because the imported file is not
+// damaged.
 func TestFullDiskOfStates(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {

@@ -54,11 +54,12 @@ func isHeld(tx *store.Tx, op cloudsim.Operation) (bool, error) {
 }
 
 // release unblocks an operation that a hold or a fault has blocked. If the operation is due,
-// release completes it in the same transaction. If the loop in Run completed it later, the order of
-// events in the journal would not always be the same for the same calls. If the operation is not
-// due yet, release puts the operation on the due list again, because the list may no longer contain
-// it. This is the case if the loop in Run removed the blocked operation from the list at the due
-// time, and a user then set the clock back.
+// release completes it in the same transaction. If release left this work to the loop in Run, the
+// same calls would not always write their events in the same order.
+//
+// If the operation is not due, release puts the operation on the due list, because the list may not
+// contain it. For example, the loop in Run removes a blocked operation from the list at its due
+// time. If a user then sets the clock back, the operation is no longer due.
 func (e *Engine) release(tx *store.Tx, op *cloudsim.Operation) error {
 	op.HeldBy = ""
 	if err := operations.Put(tx, op); err != nil {

@@ -230,8 +230,9 @@ func TestReleaseOfOperationsThatEndTogether(t *testing.T) {
 	}
 }
 
-// TestHeldWorkWhenTheClockIsSetBack sets the clock back to a time before held work is due, and then
-// deletes the hold. It proves that the work ends at its due time, and not earlier.
+// TestHeldWorkWhenTheClockIsSetBack creates a hold and waits until the held work is due. Then it
+// sets the clock back to a time before the due time, and deletes the hold. It proves that the work
+// ends at its due time, and not earlier.
 func TestHeldWorkWhenTheClockIsSetBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), frozen)

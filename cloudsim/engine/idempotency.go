@@ -11,7 +11,7 @@ import (
 
 // idempotencyKeys maps each Idempotency-Key of a caller and project to the resource that a create
 // call with this key created. If a client loses the answer, it can repeat the call and gets the
-// same resource. The store keeps each key for the duration in the constant retention.
+// same resource. The store keeps each key for 24 hours (see the constant retention).
 var idempotencyKeys = store.Notes[madeByKey]{Name: "idempotency"}
 
 const kindIdempotencyKey cloudsim.ResourceKind = "idempotencyKey"

@@ -171,8 +171,8 @@ func (e *Engine) checkTargets(tx *store.Tx, project cloudsim.ProjectID, region s
 	return &cloudsim.Error{Kind: cloudsim.Invalid, Msg: bad[0].Field + " " + bad[0].Reason, Fields: bad}
 }
 
-// checkTargetList returns the invalid targets of one list. The request contains the list in the
-// field fieldName.
+// checkTargetList returns the invalid targets of one list. The parameter fieldName is the name of
+// the list in the request, for example listeners[0].targets.
 func checkTargetList(tx *store.Tx, project cloudsim.ProjectID, region, fieldName string, targets []cloudsim.Target, known map[cloudsim.TargetKey]bool) (bad []cloudsim.FieldError, err error) {
 	for n, t := range targets {
 		if known[t.Key()] {

@@ -21,8 +21,8 @@ func addressesOf(l cloudsim.LoadBalancer) (ips []string) {
 
 // TestLoadBalancerFamilies proves that a load balancer has an address for each of its IP families.
 // If the families change, the load balancer keeps the addresses of the remaining families and
-// releases the other addresses. If a client created a released address with CreateAddress, the
-// address stays reserved.
+// releases the other addresses. The cloud deletes a released address, unless a client reserved it
+// with CreateAddress.
 func TestLoadBalancerFamilies(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.InternalLoadBalancers = netip.MustParsePrefix("127.66.0.0/16") })
@@ -84,9 +84,9 @@ func TestLoadBalancerFamilies(t *testing.T) {
 	}
 }
 
-// TestPublishedPorts proves that each listener gets the lowest free port of the range for published
-// ports, and keeps the port. A deleted listener frees its port. If the configured range changes,
-// the listeners get ports of the new range.
+// TestPublishedPorts proves that each listener gets the lowest free published port, and keeps this
+// port. The free ports come from the range in Config.Published. The deletion of a listener frees
+// its port. If the configured range changes, the listeners get ports of the new range.
 func TestPublishedPorts(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	path := file(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// moreOf returns the addresses of an instance in additional networks, by subnet. It returns nil if
-// the instance has no additional network.
+// moreOf returns the first address of an instance in each of its additional networks. The keys of
+// the map are subnet ids. It returns nil if the instance has no additional network.
 func moreOf(i cloudsim.Instance) map[string]string {
 	var more map[string]string
 	for _, f := range i.NetworkInterfaces {

@@ -314,8 +314,9 @@ func TestDefaultNetworksShareOneRange(t *testing.T) {
 }
 
 // TestConfiguredPodRangesStay proves that UpdateNetwork cannot change the pod ranges of a default
-// network if the configuration contains pod ranges. Otherwise the next start would restore the
-// configured pod ranges, or would fail if an instance used one of the new pod ranges.
+// network if the configuration contains pod ranges. Without this rule, the next start would restore
+// the configured pod ranges. If an instance used one of the new pod ranges, the start would fail
+// instead.
 func TestConfiguredPodRangesStay(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, down := boot(t, file(t), instant, func(c *engine.Config) { c.Pods.IPv4 = "10.244.0.0/16" })

@@ -55,8 +55,8 @@ func findProject(tx *store.Tx, idOrName string) (cloudsim.Project, error) {
 
 // CreateProject creates a project. If a project with the same name exists, CreateProject returns
 // this project, or Exists if the labels differ. Callers select a project by its name or its id.
-// CreateProject therefore returns Conflict if the name is the id of another project, and Invalid if
-// the name can be the id of a later project.
+// CreateProject therefore returns Conflict if the name is the id of another project. It returns
+// Invalid if the name has the form of a project id, because a later project can get this id.
 func (e *Engine) CreateProject(ctx context.Context, req cloudsim.CreateProject) (p cloudsim.Project, err error) {
 	if err := req.Validate(); err != nil {
 		return p, err

@@ -57,9 +57,9 @@ func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 }
 
 // choosePublished sets p.PublishedPort to the lowest free port in the configured range. If no port
-// is free, it does not change p. A port is not free if a load balancer has the port. The parameter
-// oldPorts contains the published ports that lb had before the call of publish. These ports are
-// also not free, because other listeners of lb may keep them.
+// is free, it does not change p. A port is not free if it is a published port of a load balancer.
+// The parameter oldPorts contains the published ports that lb had before the call of publish. These
+// ports are also not free, because other listeners of lb may keep them.
 func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, oldPorts []cloudsim.PublishedPort, p *cloudsim.PublishedPort) error {
 	for port := e.cfg.Published.First; port <= e.cfg.Published.Last; port++ {
 		same := func(o cloudsim.PublishedPort) bool { return o.Protocol == p.Protocol && o.PublishedPort == port }

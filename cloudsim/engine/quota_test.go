@@ -14,9 +14,9 @@ import (
 )
 
 // TestQuotaWithConcurrentCreates proves that concurrent callers can create exactly as many
-// instances as the quota allows. A repeated create of an existing instance succeeds. At the end,
-// the test calls the function down, which stops the engine and checks the stored counts of the
-// quotas.
+// instances as the quota allows. A repeated request for an existing instance succeeds even after
+// the quota is used up. At the end, the test calls the function down, which stops the engine and
+// checks the stored counts of the quotas.
 func TestQuotaWithConcurrentCreates(t *testing.T) {
 	const limit, crowd = 7, 60
 	path := file(t)

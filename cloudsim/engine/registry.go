@@ -278,9 +278,9 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 }
 
 // mayUse returns Denied if the caller's present roles or the limits of the caller's password do not
-// permit the action. Otherwise it returns NotFound if the repository is missing. If the caller has
-// no permission to pull an existing repository, mayUse returns the same error as for a missing
-// repository.
+// permit the action. Otherwise it returns NotFound if the repository is missing. If the caller may
+// neither execute the action on an existing repository nor pull the repository, mayUse returns the
+// same error as for a missing repository.
 func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
 		if c.claims.PullOnly || len(c.claims.Only) > 0 {
@@ -308,7 +308,7 @@ func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, actio
 		}
 	}
 	// The errors below are the same for a missing repository and for a repository that the caller
-	// has no permission to pull.
+	// has no permission to pull. The errors thus do not show whether the repository exists.
 	if err := c.call.allowed("registry."+action, class, name); err != nil {
 		return cloudsim.Repository{}, err
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestRegistryTokenValidity proves that a registry token is valid only for its registry, its
-// issuer and its use (password or bearer token). The token becomes invalid exactly at its expiry
+// TestRegistryTokenValidity proves that the cloud refuses a registry token of another registry
+// or another issuer. The cloud also refuses a password in place of a bearer token, and a bearer
+// token in place of a password. A registry token becomes invalid exactly at its expiry
 // time on the cloud's clock, with no tolerance.
 func TestRegistryTokenValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

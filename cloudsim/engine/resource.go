@@ -247,8 +247,8 @@ func errReferenceNotFound(field, id, hint string) error {
 	return &cloudsim.Error{Kind: cloudsim.NotFound, Msg: field + " " + reason, Fields: []cloudsim.FieldError{{Field: field, Reason: reason}}}
 }
 
-// errNameTaken returns the Exists error for a request if a resource with the requested name exists,
-// but differs from the request.
+// errNameTaken returns an Exists error. The error says that a resource with the requested name
+// already exists, and how this resource differs from the request.
 func errNameTaken(kind cloudsim.ResourceKind, name, id, differs string) error {
 	noun := splitCamelCase(string(kind))
 	return cloudsim.Errorf(cloudsim.Exists, "%s %q already exists (%s), but with %s: use another name, or delete the existing %s first", noun, name, id, differs, noun)

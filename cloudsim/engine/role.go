@@ -72,8 +72,9 @@ func findRole(tx *store.Tx, name cloudsim.RoleName) (cloudsim.Role, error) {
 	return r, err
 }
 
-// grantsOf returns the grants of a token: its role, or the role bindings of its service account. A
-// token with an unknown role has no grants. A role binding with an unknown role is an error.
+// grantsOf returns the grants of a token: its role, or the role bindings of its service account. If
+// the role of the token is unknown, the token has no grants. If the role of a role binding is
+// unknown, grantsOf returns an error.
 func grantsOf(tx *store.Tx, t cloudsim.Token) ([]cloudsim.Grant, error) {
 	if t.ServiceAccount == "" {
 		r, err := findRole(tx, t.Role)
@@ -113,8 +114,8 @@ func (c Call) inAllProjects() bool {
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool { return g.Project == "" })
 }
 
-// mayEverywhere reports whether the call may execute the given operation, which has the given
-// class, on all resources in all projects.
+// mayEverywhere reports whether the caller has permission for an operation on all resources in all
+// projects. The parameter class is the access class of the operation.
 func (c Call) mayEverywhere(operation string, class Access) bool {
 	return slices.ContainsFunc(c.grants, func(g cloudsim.Grant) bool {
 		return g.Project == "" && g.Resource == "" && includesOperation(g.Permissions, operation, class)

@@ -209,8 +209,8 @@ func TestBindingForResources(t *testing.T) {
 }
 
 // TestBindingForRecords proves that a role binding can limit the names of records to a pattern. The
-// caller cannot change a record's name to a name that does not match this pattern. With a role
-// binding for the id of a record, the caller can choose any new name.
+// caller cannot change a record's name to a name that does not match this pattern. If a role
+// binding contains the id of a record instead, the caller can give this record any name.
 func TestBindingForRecords(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()
@@ -316,10 +316,10 @@ func createTrust(t *testing.T, e *engine.Engine, ctx context.Context, account st
 	}}))(t)
 }
 
-// TestDeletedProjectLeavesNothing proves that a caller cannot delete a project while an instance of
-// another project uses a service account of the project. After the deletion of this instance, the
-// caller can delete the project. The deletion of the project also deletes the project's workload
-// trusts, and ends unfinished operations on the project's network.
+// TestDeletedProjectLeavesNothing proves that a caller cannot delete the project shop while an
+// instance of the default project uses a service account of shop. After the deletion of this
+// instance, the caller can delete shop. The deletion of shop also deletes its workload trusts, and
+// ends unfinished operations on its network.
 func TestDeletedProjectLeavesNothing(t *testing.T) {
 	e, down := boot(t, file(t), instant, frozen, func(c *engine.Config) { c.Profile.Network = time.Hour })
 	defer down()
@@ -431,8 +431,8 @@ func TestProjectAdminInOtherProjects(t *testing.T) {
 
 // TestOneTrustForAWorkload proves that a workload's token is valid for one account only. If a trust
 // exists in one project, another project cannot create a trust for the same workload, audience and
-// keys. Trusts with different keys do not conflict. So a project that does not have a cluster's
-// keys cannot block another project's trust for this cluster.
+// keys. Trusts with different keys do not conflict. So a trust with wrong keys cannot
+// block another project's trust.
 func TestOneTrustForAWorkload(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

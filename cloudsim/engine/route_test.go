@@ -113,8 +113,8 @@ func TestNetworkOverlapsRoute(t *testing.T) {
 	expectError(t, err, cloudsim.Conflict, string(r.ID))
 
 	// A default network can get a pod range that overlaps a route of the same network. After that,
-	// another default network can get the same range, because default networks can share pod
-	// ranges.
+	// another default network can get the same range, although the route belongs to the first
+	// network. The reason is that default networks can share pod ranges.
 	must(e.UpdateNetwork(mine, r.Network, pods, 0))(t)
 	must(e.UpdateNetwork(other, otherNetwork.ID, pods, 0))(t)
 }

@@ -30,8 +30,8 @@ var snapshots = store.Table[cloudsim.Snapshot]{
 }
 
 // CreateSnapshot begins to take a snapshot of a disk, or returns the existing snapshot that matches
-// the request. It returns NotFound if the disk does not exist, and Conflict if the state of the
-// disk permits no copy of its data.
+// the request. It returns NotFound if the disk does not exist. It returns Conflict if the
+// state of the disk permits no snapshot. Examples are the states creating and deleting.
 func (e *Engine) CreateSnapshot(ctx context.Context, req cloudsim.CreateSnapshot) (s cloudsim.Snapshot, err error) {
 	if err := req.Validate(); err != nil {
 		return s, err

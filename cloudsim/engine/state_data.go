@@ -24,9 +24,8 @@ type DiskFiles interface {
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
 	// Swap calls commitState while no data file of a disk or snapshot is in use. Then Swap replaces
 	// all present data with the staged data that commitState returns, and deletes all remaining
-	// staged data. If commitState fails, Swap keeps the present data. If commitState returns
-	// staged data together with the error, Swap deletes only this staged data. If commitState
-	// returns an error without staged data, Swap deletes no staged data.
+	// staged data. If commitState fails, Swap keeps the present data. In this case, it
+	// deletes only the staged data that commitState returned together with the error.
 	Swap(commitState func() (cloudsim.StagedData, error)) error
 }
 
@@ -97,9 +96,9 @@ func (ss *stateManager) stage(ctx context.Context, source *store.Store, r *state
 }
 
 // swapDiskData calls replaceRecords, and then replaces the disk data with the staged data. The
-// function replaceRecords must store s in the table stagedDisks, from which recoverData reads it.
-// If replaceRecords returns store.ErrReadOnly, the file of the store may contain the new records or
-// the old records. For this error, swapDiskData keeps the staged data for recoverData.
+// function replaceRecords must store s in the table stagedDisks. After a restart, recoverData reads
+// s from this table. If replaceRecords returns store.ErrReadOnly, the cloud cannot know whether the
+// store's file contains the new records. So swapDiskData keeps the staged data for recoverData.
 func (ss *stateManager) swapDiskData(s cloudsim.StagedData, replaceRecords func() error) error {
 	if ss.cfg.DiskFiles == nil {
 		return replaceRecords()

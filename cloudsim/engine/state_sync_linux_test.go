@@ -26,9 +26,10 @@ func (b brokenAfterStage) Stage(ctx context.Context, r *statefile.Reader, ids []
 }
 
 // TestLoadWithAFailedSync proves that the cloud keeps the staged disk data until the next start if
-// a sync fails during a load. After the failed sync, the cloud does not know whether the file of
-// the store contains the old records or the new records. In this test, the file contains the old
-// records, so the next start deletes the staged data.
+// a sync fails during a load. The staged data is the new disk data, which a load prepares in a
+// separate folder. After the failed sync, the cloud does not know whether the file of the store
+// contains the old records or the new records. In this test, the file contains the old records, so
+// the next start deletes the staged data.
 func TestLoadWithAFailedSync(t *testing.T) {
 	dir := t.TempDir()
 	path, data := filepath.Join(dir, "cloud.db"), filepath.Join(dir, "disks")

@@ -122,10 +122,11 @@ func TestLoadKeepsSecrets(t *testing.T) {
 // and account belong to other resources in the saved state.
 func TestLoadKeepsIdentityOfTokens(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// cloudContent describes the content of a cloud. If account is not "", the last project in the
-	// slice projects contains a service account with this name. If role is not "", the last project
-	// also contains a token "ci". If account is "", this token has the role. Otherwise the token
-	// belongs to the service account, and the account has the role.
+	// cloudContent describes the content of a cloud. If the field account is not "", the last
+	// project in the field projects contains a service account with this name. If the field role is
+	// not "", the last project also contains the token "ci". If the project has the service
+	// account, the token belongs to this account, and the account has the role. Otherwise the token
+	// has the role.
 	type cloudContent struct {
 		projects []string
 		account  string

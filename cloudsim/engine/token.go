@@ -72,9 +72,9 @@ func putToken(tx *store.Tx, t *cloudsim.Token, secret string) error {
 	return errors.Join(tokens.Put(tx, t), forgetLater(tx, *t))
 }
 
-// forgetLater puts the deletion of an expiring token on the due list. The cloud deletes the token a
-// day after its expiry. During that day, a call with the token gets an error that names the time of
-// the expiry.
+// forgetLater adds the deletion of token t to the due list, unless t never expires. The cloud
+// deletes the token a day after its expiry. During that day, a call with the token gets an error
+// that names the time of the expiry.
 func forgetLater(tx *store.Tx, t cloudsim.Token) error {
 	if t.ExpiresAt == nil {
 		return nil
@@ -115,9 +115,10 @@ func (ac *access) placeToken(tx *store.Tx, call Call, t *cloudsim.Token, req clo
 	return call.mayGive(cloudsim.Grant{Role: req.Role, Permissions: role.Permissions, Project: t.Project})
 }
 
-// forgetToken deletes a token one day after the token has expired. LoadState may have changed the
-// expiry of the token (see keepToken). So forgetToken checks the present expiry. If the token never
-// expires, or a day has not passed since its expiry, forgetToken does nothing.
+// forgetToken deletes a token one day after the token has expired. The due time of w can be wrong,
+// because LoadState can replace the expiry of a token from the saved state (see keepToken). So
+// forgetToken checks the present expiry. If the token never expires, or if the day after its expiry
+// is not over, forgetToken does nothing.
 func forgetToken(tx *store.Tx, w store.Work) error {
 	t, err := tokens.Get(tx, w.ID)
 	switch {

@@ -192,8 +192,8 @@ func TestWatchFollowsPermissions(t *testing.T) {
 }
 
 // TestEventsEndWithALoad proves that after LoadState or ResetState, ListEvents returns Gone for
-// earlier revisions. After Gone, a client can list the events from revision 0. It can then list or
-// watch the events after the revision of that list.
+// all earlier revisions except 0. After Gone, a client can list the events from revision 0. With
+// the revision in this list, the client can then list the later events.
 func TestEventsEndWithALoad(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant, withStates(t.TempDir()))

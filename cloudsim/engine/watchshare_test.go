@@ -12,10 +12,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestWatchesShareReads proves that many watches of one project read at different
-// times after a commit. Other callers therefore get processor time. If
-// the project has few watches, all its watches read immediately after the commit.
-// A watch of another project also reads immediately after the commit.
+// TestWatchesShareReads proves that many watches of one project do not all read a new event at the
+// same time. Other callers therefore get processor time. If the project has few watches, all its
+// watches read the event immediately after the commit. A watch of another project also reads its
+// event immediately after the commit.
 func TestWatchesShareReads(t *testing.T) {
 	for _, tc := range []struct {
 		watches     int

@@ -79,8 +79,8 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 
 // addEffects adds the effects of the request w.ID to w. It adds a step for each event that the
 // request caused. If the request began operations, addEffects also adds a step for each event that
-// the end of one of these operations caused. For each of these operations that has not ended,
-// addEffects adds the reasons for the wait.
+// the end of one of these operations caused. If one of these operations has not ended, addEffects
+// adds the reasons why this operation waits.
 func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) error {
 	type object struct {
 		kind cloudsim.ResourceKind
@@ -354,7 +354,7 @@ func (s *whyReader) addFault(ev cloudsim.Event) {
 
 // addWaits adds the reasons why the object waits at present. It also adds the active faults that
 // have the object as their target. If an active fault has no target, addWaits adds the fault only
-// if the fault can change the get calls for objects of this kind, for example "instances.get".
+// if the fault matches the get operation of the object's kind, for example "instances.get".
 func (s *whyReader) addWaits(tx *store.Tx) error {
 	if s.why.Gone {
 		return nil

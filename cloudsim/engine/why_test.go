@@ -20,9 +20,9 @@ func authorizedContext(t *testing.T, e *engine.Engine, id, operation string) con
 	return ctx
 }
 
-// TestWhy proves that Why returns the calls with their callers and request ids,
-// the operations, and the hold that blocks an operation. After the deletion of
-// the object, Why reports that the object is gone.
+// TestWhy proves that the method Why returns the history of an object: its operations, and its
+// calls with their callers and request ids. Why also returns the hold that blocks an operation.
+// After the deletion of the object, Why reports that the object is gone.
 func TestWhy(t *testing.T) {
 	e, stop := boot(t, file(t), frozen)
 	defer stop()
@@ -132,7 +132,7 @@ func TestWhyRequest(t *testing.T) {
 	}
 }
 
-// TestWhyTellsOfFaults proves that Why returns the faults that affected calls
+// TestWhyTellsOfFaults proves that the method Why returns the faults that affected calls
 // about an object, and the faults that may affect later calls.
 func TestWhyTellsOfFaults(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
@@ -175,8 +175,8 @@ func tells(w cloudsim.Why, request, cause, text string) bool {
 	return false
 }
 
-// TestWhyFindsEachName proves that Why finds a record by its kind and name, even if the name
-// contains characters that the JSON format escapes.
+// TestWhyFindsEachName proves that the method Why finds a record by its kind and name, even if the
+// name contains characters that the JSON format escapes.
 func TestWhyFindsEachName(t *testing.T) {
 	e, stop := boot(t, file(t), instant)
 	defer stop()

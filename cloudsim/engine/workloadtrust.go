@@ -154,8 +154,9 @@ func verifyTrusted(cloudTime time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWeb
 }
 
 // CreateWorkloadTrust lets a Kubernetes service account call the cloud as a service account of the
-// cloud. The caller must have all permissions of that account. CreateWorkloadTrust returns Exists
-// if another trust conflicts with the new trust (see onlyTrust).
+// cloud. If the caller lacks a permission of the cloud's service account, CreateWorkloadTrust
+// returns Denied. It returns Exists if another trust conflicts with the new trust (see the function
+// onlyTrust).
 func (ac *access) CreateWorkloadTrust(ctx context.Context, req cloudsim.CreateWorkloadTrust) (w cloudsim.WorkloadTrust, err error) {
 	if err := req.Validate(); err != nil {
 		return w, err
@@ -202,7 +203,7 @@ func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorklo
 
 // onlyTrust returns Exists if another trust, in any project, conflicts with w. Two trusts conflict
 // if they have a common key and are for the same Kubernetes service account, issuer and audience.
-// With both trusts, a token of this Kubernetes service account would be valid for two accounts of
+// With both trusts, a token of this Kubernetes service account could be valid for two accounts of
 // the cloud. Trusts without a common key do not conflict. A token has only one signature, so the
 // keys of only one of these trusts can verify the token.
 //
