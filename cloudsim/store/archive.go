@@ -16,11 +16,12 @@ import (
 )
 
 // Archive writes the content of the store as the first section of a saved state. During this time
-// the store continues to commit. However, if bbolt must enlarge its memory map of the file, the
-// commit waits until Archive returns. Archive calls hasDiskData in the transaction that reads the
-// content. hasDiskData returns whether the saved state will have the data of disks. If hasDiskData
-// is nil, the saved state will not have this data. Archive returns Unavailable in the same case as
-// View.
+// the store continues to commit. However, if a commit must enlarge bbolt's memory map of the file,
+// this commit waits until Archive returns.
+//
+// Archive calls hasDiskData in the transaction that reads the content. hasDiskData returns whether
+// the saved state will have the data of disks. If hasDiskData is nil, the saved state will not have
+// this data. Archive reads the content with View, so it also returns the errors of View.
 func (s *Store) Archive(w *statefile.Writer, hasDiskData func(*Tx) (diskData bool, err error)) error {
 	return s.View(func(now *Tx) (err error) {
 		head := statefile.Head{Revision: now.Revision()}

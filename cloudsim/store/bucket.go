@@ -19,7 +19,7 @@ import (
 // numbers in "free/NAME". The sequence number and all greater numbers are free, except the numbers
 // in "held/NAME".
 //
-// Unarchive returns Invalid for a saved state with other buckets.
+// If a saved state contains a bucket that is not in this list, Unarchive returns Invalid.
 var (
 	bucketMeta    = []byte("meta")
 	bucketJournal = []byte("journal")

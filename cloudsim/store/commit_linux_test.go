@@ -87,8 +87,8 @@ func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	}
 }
 
-// TestFailedCommitIsNotShown proves that View and Archive return an error if bbolt would show them
-// a failed transaction. This can happen if bbolt wrote the meta page of the transaction, but the
+// TestFailedCommitIsNotShown proves that View and Archive return an error instead of the data of a
+// failed transaction. bbolt shows this data if it wrote the meta page of the transaction, but the
 // sync of this page failed.
 func TestFailedCommitIsNotShown(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "cloud.db"))

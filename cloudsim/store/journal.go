@@ -62,10 +62,10 @@ func (t *Tx) Floor() uint64 {
 }
 
 // Since reads up to limit events after the revision rev, in the order of their revisions. It
-// returns the events of the given kinds, or all events if no kind is given. It also returns the
-// revision of the last event that it read, or rev if it read no event. Since returns Gone if
-// Compact has deleted events after rev. It also returns Gone if rev is beyond the end of the
-// journal, for example because rev is a revision of another cloud.
+// returns only the events of the given kinds. If no kind is given, it returns all events that it
+// read. It also returns the revision of the last event that it read, or rev if it read no event.
+// Since returns Gone if Compact has deleted events after rev. It also returns Gone if rev is beyond
+// the end of the journal, for example because rev is a revision of another cloud.
 func (t *Tx) Since(rev uint64, limit int, kinds ...cloudsim.ResourceKind) (evs []cloudsim.Event, next uint64, err error) {
 	if floor := t.Floor(); rev < floor {
 		return nil, rev, cloudsim.Errorf(cloudsim.Gone, "some events after revision %d were deleted; the journal begins after revision %d: list the resources again, and watch from the revision of that list", rev, floor)

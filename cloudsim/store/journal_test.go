@@ -103,9 +103,9 @@ func TestDamagedEvent(t *testing.T) {
 	}
 }
 
-// TestCompactAfterALoad proves that Compact counts existing events and not revisions. If the
-// revision of a loaded state is lower than the revision of the cloud, the journal gets a gap. A gap
-// is a range of revisions without events.
+// TestCompactAfterALoad proves that Compact counts the events correctly if the journal has a gap. A
+// gap is a range of revisions without events. The journal gets a gap if a client loads a saved
+// state with a lower revision than the revision of the cloud.
 func TestCompactAfterALoad(t *testing.T) {
 	dir := t.TempDir()
 	open := func(name string, events int) *Store {

@@ -19,9 +19,9 @@ import (
 //
 //	magic, epoch (8 bytes), ..., logged (1 byte at 80), ..., CRC-32C (4 bytes at 165)
 //
-// at offset 0 and at offset 4096. The intact header with the higher epoch is valid. If its logged
-// byte is not 0, commits may be missing in bbolt's file. If this byte is 0, or if no header is
-// intact, bbolt's file contains all commits.
+// at offset 0 and at offset 4096. The intact header with the higher epoch is valid. If the byte
+// "logged" of this header is not 0, commits may be missing in bbolt's file. If this byte is 0, or
+// if no header is intact, bbolt's file contains all commits.
 const (
 	redoMagic  = "cloudsim redo 1\n"
 	redoSecond = 4096 // offset of the second header
@@ -48,7 +48,7 @@ func checkRedoLog(path string) error {
 
 // removeRedoLog removes a redo log if the file at path contains all commits of the log. The caller
 // must lock the file at path before the call. removeRedoLog repeats the check of checkRedoLog,
-// because an earlier version of cloudsim may have written more commits after the first check.
+// because a process of an earlier version may have written commits before the caller got the lock.
 func removeRedoLog(path string) error {
 	if err := checkRedoLog(path); err != nil {
 		return err

@@ -17,9 +17,9 @@ var (
 	keyGaps  = []byte("gaps")  // revisions without events, as JSON of [][2]uint64
 )
 
-// Replace replaces the contents of this store with the contents of the store source. The resources
-// of the given kinds do not change. If the source is nil, only these resources remain. All changes
-// are part of the transaction.
+// Replace replaces the contents of this store with the contents of another store, which is the
+// parameter source. The resources of the given kinds do not change. If the source is nil, only
+// these resources remain. All changes are part of the transaction.
 //
 // Replace uses one revision, but writes no event. This revision is greater than all revisions of
 // both stores. A watch that began before this revision ends with Gone, and its client must list the

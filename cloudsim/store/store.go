@@ -38,7 +38,8 @@ const schema = "1"
 // time that the last of these writers waits.
 const maxBatch = 512
 
-// lockTimeout is the longest time that Open waits until another process unlocks the file.
+// lockTimeout limits the time that Open waits while another process locks the file. After this time
+// Open returns an error.
 const lockTimeout = 200 * time.Millisecond
 
 // Store is the open file of a cloud. Open returns a Store.
@@ -69,8 +70,9 @@ type write struct {
 	wake      chan bool // true: lead the next batch; false: err is the result
 }
 
-// ErrReadOnly is part of the error of a commit that failed permanently. Only the next Open shows
-// whether the disk contains the transaction of this commit.
+// ErrReadOnly reports that a commit failed permanently. The errors of this commit and of all later
+// commits wrap ErrReadOnly. Only the next Open shows whether the disk contains the transaction of
+// the failed commit.
 var ErrReadOnly = errors.New("the store is read-only until restart")
 
 // failure is the error of a failed commit. After this error the store makes no
@@ -83,8 +85,8 @@ type failure struct {
 }
 
 // Open opens the file at path, and creates it if it does not exist. It returns an error if another
-// process has the file open. It also returns an error if an earlier version of cloudsim left a redo
-// log that may contain commits that are missing in the file.
+// process has the file open. An earlier version of cloudsim may have left a redo log. If
+// this log may contain commits that the file lacks, Open also returns an error.
 func Open(path string) (*Store, error) {
 	if err := checkRedoLog(path); err != nil {
 		return nil, err
@@ -393,8 +395,8 @@ func (s *Store) notify() {
 	s.changed = make(chan struct{})
 }
 
-// CheckFile returns an error if pages of the file are damaged. Table.Check
-// checks the contents of a table.
+// CheckFile returns an error if pages of the file are damaged. It does not check the resources in
+// the tables (see Table.Check).
 func (s *Store) CheckFile() error {
 	return s.db.View(func(tx *bolt.Tx) error {
 		var all []error
@@ -405,8 +407,8 @@ func (s *Store) CheckFile() error {
 	})
 }
 
-// Used returns how many bytes of the file are in use. The file does not shrink:
-// later commits use the free bytes.
+// Used returns how many bytes of the file are in use. The file never shrinks,
+// but later commits use its free bytes.
 func (s *Store) Used() int64 {
 	free := s.db.Stats()
 	return s.Size() - int64(free.FreePageN+free.PendingPageN)*s.page

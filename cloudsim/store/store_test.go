@@ -222,9 +222,9 @@ func TestCoalescedEvent(t *testing.T) {
 	}
 }
 
-// TestBatchIsolatesFailures proves that the store discards the changes of a
-// function that fails. The store keeps the changes of the other functions in the
-// same batch.
+// TestBatchIsolatesFailures proves that a failed function does not affect the other functions of
+// its batch. A batch contains the functions of concurrent calls of Update. The store discards only
+// the changes of the failed function.
 func TestBatchIsolatesFailures(t *testing.T) {
 	s := temp(t)
 	boom := errors.New("boom")

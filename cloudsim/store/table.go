@@ -69,8 +69,8 @@ func (t Table[T]) indexEntries(v *T) [][2][]byte {
 }
 
 // NextID returns an id that the table has not returned before, for example i-00002a. After
-// Tx.Replace, it can return an earlier id again. For the first sixteen million ids, the
-// sort order is the order of their creation.
+// Tx.Replace, it can return an earlier id again. The first sixteen million ids have six
+// digits, so they sort in the order of their creation.
 func (t Table[T]) NextID(tx *Tx) (string, error) {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -256,9 +256,9 @@ func (t Table[T]) revision(tx *Tx, id string) (uint64, error) {
 }
 
 // Put sets the revision and the times of the resource v, stores v, and writes an event with v to
-// the journal. If CreatedAt is zero, Put regards v as a new resource. The caller must then make
-// sure that no resource has the same id. Otherwise Put keeps the index entries and quota uses of
-// the old resource.
+// the journal. If CreatedAt is zero, Put regards v as a new resource. In this case, the caller must
+// make sure that the id is new, because Put does not remove the index entries and quota uses of an
+// old resource.
 func (t Table[T]) Put(tx *Tx, v *T) error {
 	b, err := tx.write(t.bucket())
 	if err != nil {
@@ -412,8 +412,8 @@ func (t Table[T]) reindex(tx *Tx, id string, oldRaw []byte, v *T) error {
 }
 
 // Check returns an error if it cannot decode a resource, or if the resources, their index entries
-// and the counts of quotas do not match each other. For resources and index entries it returns only
-// the first mismatch, because a state file from an attacker may have millions of mismatches.
+// and the counts of quotas do not match each other. It stops at the first mismatch of a resource or
+// an index entry, because a state file from an attacker may have millions of mismatches.
 func (t Table[T]) Check(tx *Tx) error {
 	expected, taken := map[string]int{}, usage{} // expected contains the number of entries by the name of the index
 	for v, err := range t.Scan(tx, "", "") {

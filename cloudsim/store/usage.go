@@ -73,8 +73,9 @@ func (t *Tx) recount(oldTrace, newTrace trace) error {
 	return errors.Join(add(oldTrace, -1), add(newTrace, 1))
 }
 
-// CountUses counts the quota uses of all resources in a table again. Replace deletes all counts,
-// but keeps the resources of some tables. After Replace, call CountUses for each of these tables.
+// CountUses adds the quota uses of all resources in a table to the stored counts. Replace with a
+// nil source deletes all stored counts. After this call, call CountUses for each table that Replace
+// did not change.
 func (t Table[T]) CountUses(tx *Tx) error {
 	for v, err := range t.Scan(tx, "", "") {
 		if err != nil {
@@ -96,9 +97,9 @@ func (u usage) add(project cloudsim.ProjectID, uses []Use) {
 	}
 }
 
-// check returns an error for each count in u that differs from the stored count. It also returns an
-// error for the first stored count that is missing from u. It checks only the quotas that have a
-// count in u for at least one project.
+// check returns an error for each count in u that differs from the stored count. If stored
+// counts are missing from u, check returns an error only for the first of these counts. check
+// ignores a quota if u contains no count of this quota for any project.
 func (u usage) check(tx *Tx) error {
 	var all []error
 	names := map[string]bool{}
