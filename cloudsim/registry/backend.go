@@ -42,7 +42,8 @@ func (b *backend) GetBlobRange(ctx context.Context, repo string, d oci.Digest, f
 	return b.files.openPart(desc, from, to)
 }
 
-// readableBlob returns the descriptor of a blob that the caller may pull.
+// readableBlob returns the descriptor of a blob. If the caller may not pull from the repository,
+// it returns an error.
 func (b *backend) readableBlob(ctx context.Context, repo string, d oci.Digest) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return oci.Descriptor{}, err
@@ -50,8 +51,8 @@ func (b *backend) readableBlob(ctx context.Context, repo string, d oci.Digest) (
 	return b.files.blobDescriptor(repo, d)
 }
 
-// ResolveBlob returns the descriptor of a blob. Clients send this request to find out
-// whether they must push the blob.
+// ResolveBlob returns the descriptor of a blob for a HEAD request. Clients send HEAD requests to
+// find out whether they must push the blob.
 func (b *backend) ResolveBlob(ctx context.Context, repo string, d oci.Digest) (oci.Descriptor, error) {
 	if err := b.guard.allow(ctx, repo, pull); err != nil {
 		return oci.Descriptor{}, err

@@ -97,8 +97,9 @@ func (f *files) collectDeleted(ids map[string]cloudsim.Repository) (removed int,
 	return removed, nil
 }
 
-// collectRepository removes the unreferenced blobs and old uploads of a repository. It adds the
-// digests of the remaining blobs and manifests to the map inUse.
+// collectRepository removes unreferenced blobs and uploads from a repository if they were last
+// modified before the time old. It adds the digests of the remaining blobs and manifests to the map
+// inUse.
 func (f *files) collectRepository(name string, old time.Time, inUse map[string]bool) (int, error) {
 	manifests, err := f.listFiles(name, "manifests")
 	if err != nil {

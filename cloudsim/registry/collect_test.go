@@ -120,9 +120,10 @@ func (d *disk) has(repo, content string) bool {
 	return err == nil
 }
 
-// TestClaimWithOutdatedRecord proves that a request with the record of a deleted repository does
-// not empty the folder of a new repository with the same name. If a request began before the
-// deletion, the request can still have this record.
+// TestClaimWithOutdatedRecord tests a request that began before the deletion of its repository.
+// The request still uses the record of the deleted repository. In the meantime, a client has
+// created a new repository with the same name. The test proves that the request does not empty
+// the folder of the new repository.
 func TestClaimWithOutdatedRecord(t *testing.T) {
 	d := newDisk(t)
 	before := d.ids["a/web"]

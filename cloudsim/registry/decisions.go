@@ -21,9 +21,9 @@ const decisionsFile = "decisions.jsonl"
 const maxDecisionsFile = 4 << 20
 
 // decisionLog writes the registry's audit trail to a file. It writes each line before the
-// registry answers the request, so that a crash of the process does not lose the line. The
-// registry does not sync the file, because a sync would add the latency of the disk to each
-// pull.
+// registry answers the request, so that a crash of the process does not lose the line. But a
+// crash of the machine can lose lines, because the registry does not sync the file. A sync
+// would add the latency of the disk to each pull.
 type decisionLog struct {
 	path string
 	mu   sync.Mutex

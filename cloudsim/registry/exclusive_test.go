@@ -79,8 +79,8 @@ func TestConcurrentRequestsOfAnUpload(t *testing.T) {
 	}
 }
 
-// TestCatalogOfALimitedPassword proves that a limited password gives no access to the list of all
-// repositories. The password is limited to some repositories or to pulls.
+// TestCatalogOfALimitedPassword proves that a password gives no access to the list of all
+// repositories if the password is limited to some repositories or to pulls.
 func TestCatalogOfALimitedPassword(t *testing.T) {
 	w := start(t)
 	for name, c := range map[string]struct {
@@ -188,7 +188,7 @@ func TestStalledClients(t *testing.T) {
 	}
 }
 
-// TestLongLatency proves that a client of HTTP/2 gets its answer even if a fault delays the answer
+// TestLongLatency proves that an HTTP/2 client gets its answer even if a fault delays the answer
 // for longer than StallTimeout.
 func TestLongLatency(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.StallTimeout = time.Second })
@@ -209,8 +209,8 @@ func TestLongLatency(t *testing.T) {
 	}
 }
 
-// TestSlowPush proves that a client of HTTP/2 can push a blob for longer than StallTimeout. This is
-// also true if a fault delays the push.
+// TestSlowPush proves that an HTTP/2 client can push a blob even if the push takes longer than
+// StallTimeout. The test pushes a blob without a fault, and then with a fault that delays the push.
 func TestSlowPush(t *testing.T) {
 	w := start(t, func(c *registry.Config) { c.StallTimeout = time.Second })
 	w.http.Transport.(*http.Transport).ForceAttemptHTTP2 = true //nolint:forcetypeassert // start sets this type

@@ -68,9 +68,9 @@ func check(d digest.Digest) error {
 }
 
 // identity returns a text that identifies a repository record. The id alone is not enough,
-// because the cloud reuses ids after it has loaded a saved state. Two records have the same
-// identity if their id, their project and the time of their creation are equal. Two
-// different records can have the same creation time only if the cloud's clock is stopped.
+// because the cloud reuses ids after it has loaded a saved state. The identity therefore also
+// contains the project and the creation time. If the cloud's clock is stopped, two different
+// records can still have the same identity.
 func identity(r cloudsim.Repository) string {
 	return fmt.Sprintf("%s %s %s", r.ID, r.Project, r.CreatedAt.UTC().Format(time.RFC3339Nano))
 }
@@ -214,8 +214,7 @@ func (f *files) openPart(desc oci.Descriptor, start, end int64) (oci.BlobReader,
 	return &reader{io.NewSectionReader(file, start, end-start), file, desc}, nil
 }
 
-// link adds a blob to a repository. The content must already be in the folder
-// blobs of the registry.
+// link adds a blob to a repository. The content must already be in the folder DIR/blobs.
 func (f *files) link(repo string, d digest.Digest) error {
 	return f.write(f.repo(repo, "blobs", d.Encoded()), nil)
 }

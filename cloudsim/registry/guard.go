@@ -159,7 +159,8 @@ func (g *guard) ask(s *session, kind, name, action, scope string) (cloudsim.Repo
 	return r, err
 }
 
-// errWithCode returns an error with the error code of template, and with the given message.
+// errWithCode returns an error with the given message. The error has the same error code as the
+// parameter template.
 func errWithCode(template oci.Error, message string) error {
 	return oci.NewError(message, template.Code(), json.RawMessage(nil))
 }

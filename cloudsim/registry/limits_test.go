@@ -139,8 +139,9 @@ func TestConformanceSuffixRange(t *testing.T) {
 	}
 }
 
-// TestConformanceRangeAtTheEnd proves that the registry refuses a range that begins at the end of a
-// blob (RFC 9110 section 14.1.2). Otherwise the answer would have an invalid Content-Range.
+// TestConformanceRangeAtTheEnd proves that the registry refuses a range that begins directly after
+// the last byte of a blob (RFC 9110 section 14.1.2). Otherwise the answer would have an invalid
+// Content-Range.
 func TestConformanceRangeAtTheEnd(t *testing.T) {
 	c := newConformance(t)
 	for _, content := range []string{"0123456789", ""} {

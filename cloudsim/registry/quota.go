@@ -15,8 +15,8 @@ import (
 )
 
 // quotaChecker limits the storage of a project's repositories. The limit is not exact, because
-// checkBytes reuses a measurement for the duration usageAge. If a client pushes data during this
-// duration, only the next measurement contains the data.
+// checkBytes reuses a measurement until it is older than usageAge. Until the next measurement,
+// checkBytes does not count new data.
 type quotaChecker struct {
 	engine *engine.Engine
 	files  *files

@@ -125,8 +125,9 @@ func TestFaults(t *testing.T) {
 		}
 	})
 	broken(cloudsim.RegistryToken, cloudsim.FaultEffect{Type: cloudsim.FaultLatency, LatencyMillis: 600_000}, func() {
-		// The client sends a request and then closes its half of the TLS connection. The registry
-		// must not wait for the end of the delay, and must close the connection without an answer.
+		// The fault delays the answer for ten minutes. The client sends a request and then closes
+		// its half of the TLS connection. The registry must close the connection without an answer,
+		// before the ten minutes have passed.
 		conn, err := tls.Dial("tcp", w.host, w.http.Transport.(*http.Transport).TLSClientConfig.Clone()) //nolint:forcetypeassert // start sets this type
 		if err != nil {
 			t.Fatal(err)

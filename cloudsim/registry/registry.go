@@ -226,7 +226,7 @@ func manifestOf(r *http.Request) (repo, reference string, ok bool) {
 // readManifest authorizes a push and then reads the manifest. It rejects an invalid reference or
 // manifest with status 400, because the OCI library would answer with status 404 or 500. If
 // readManifest succeeds, the caller must call the returned function release at the end of the
-// request. This function frees the entry that the request occupies in the semaphore
+// request. Until this call, the request occupies one of the maxManifests entries of the semaphore
 // server.manifests.
 func (s *server) readManifest(w http.ResponseWriter, r *http.Request, repo, reference string) (release func(), err error) {
 	ctx := r.Context()

@@ -15,7 +15,7 @@ import (
 )
 
 // Files of the registry's own certificate authority. Clients trust the certificate in
-// CAFile. Only the registry may read the key.
+// CAFile. Only the registry may read caKeyFile, which contains the private key.
 const (
 	CAFile    = "ca.crt"
 	caKeyFile = "ca.key"

@@ -71,14 +71,15 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 	s.mint(w, r, id, caller, req)
 }
 
-// refusePassword answers a request with a missing or invalid password. The parameter why is the
-// reason for the refusal. refusePassword records this reason in the audit trail. If the reason is
-// not Unauthenticated, the status is 503, because the password may be valid. Otherwise the status
-// is 401, except in the following case.
+// refusePassword answers a token request that failed authentication. The parameter why is the
+// reason for the refusal. refusePassword records this reason in the audit trail.
 //
-// If the token endpoint answers 401, containerd shows only the status, without the reason.
-// Therefore some requests get a bearer token without permissions instead. Each of these requests
-// has a scope, and has either no password or a password in the cloud's format (a JWT). When
+// If the kind of why is not Unauthenticated, the cloud could not check the password. The status is
+// then 503. For the kind Unauthenticated, the usual status is 401. But containerd then shows only
+// the status, without the reason.
+//
+// Therefore some requests get a bearer token without permissions instead of the status 401. These
+// requests have a scope. They have no password, or a password in the cloud's format (a JWT). When
 // containerd uses the bearer token, the registry refuses the request and answers with the reason.
 // containerd shows this reason in the pod's event.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
@@ -239,9 +240,10 @@ type tokenLimits struct {
 	of        map[string]*rate.Limiter
 }
 
-// maxLimiters is the number of limiters at which waitTime deletes the full limiters, to free their
-// memory. A limiter is full if its client can send a whole burst. The client's next request creates
-// a new limiter, which is also full. So the deletion changes no limit.
+// maxLimiters is the number of limiters at which waitTime frees memory. A limiter is full if its
+// client can send a whole burst of requests. To free memory, waitTime deletes all full limiters.
+// The next request of such a client creates a new limiter, which is also full. So the deletion
+// changes no limit.
 const maxLimiters = 10_000
 
 // waitTime returns how long the client must wait. If the result is 0, the request is allowed. A
