@@ -51,8 +51,8 @@ func (k AccessKey) CredentialsFile() string {
 }
 
 // ParseCredentialsFile reads the ID and the Secret from the text of a shared credentials
-// file. It reads the profile [default], and ignores other profiles. A value that this profile
-// does not contain is empty in k. If the profile contains a value twice, the last value counts.
+// file. It reads the profile [default], and ignores other profiles. If this profile lacks a
+// value, the field of k is empty. If the profile contains a value twice, the last value counts.
 func ParseCredentialsFile(text string) (k AccessKey) {
 	isDefault := false
 	for line := range strings.Lines(text) {

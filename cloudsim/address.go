@@ -46,14 +46,14 @@ type Address struct {
 }
 
 // loadBalancerNameRE matches the names of the addresses that the cloud itself reserves for
-// load balancers. The name of such an address is the load balancer's id. For an IPv6
-// address, the name also has the suffix "-ipv6".
+// load balancers. The name of an IPv4 address is the load balancer's id. The name of an IPv6
+// address is this id with the suffix "-ipv6".
 var loadBalancerNameRE = regexp.MustCompile(`^lb-[0-9a-f]{6,}(-ipv6)?$`)
 
 // CreateAddress requests a static address. The call is idempotent: the same request with
 // the same name returns the existing address. The name must not have the form of a load
-// balancer's id, because the cloud uses such names for the addresses that it reserves
-// itself.
+// balancer's id, with or without the suffix "-ipv6". The cloud itself reserves addresses with
+// these names.
 type CreateAddress struct {
 	Name   string            `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"shop"`
 	Labels map[string]string `json:"labels,omitempty"`

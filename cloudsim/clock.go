@@ -14,8 +14,9 @@ const (
 )
 
 // Clock is the state of the cloud's clock. The cloud uses this clock for operations that take time,
-// for retention periods, for the expiry of tokens, and for the time windows of faults. Almost all
-// times in the answers of the API are times of this clock.
+// for retention periods, for the expiry of tokens, and for the time windows of faults. Most times
+// in the answers of the API are times of this clock. But for example, the field SavedAt of a State
+// is a time of the machine's clock.
 type Clock struct {
 	Mode         ClockMode  `json:"mode" enum:"real,offset,faster,slower,frozen"`
 	Now          time.Time  `json:"now" doc:"RFC 3339; the cloud's time at the read"`

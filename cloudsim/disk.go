@@ -40,9 +40,9 @@ const (
 )
 
 // diskMoves lists every allowed transition of a disk. Move returns Conflict for a verb that is not
-// listed for the current state, e.g. Delete for an attached disk. In this table, the verbs Attach,
-// Detach, Resize and Modify end in the state DiskInUse. For a disk without attachments, the engine
-// then applies the verb Vacate at once, which changes the state to DiskAvailable.
+// listed for the current state, e.g. Delete for an attached disk. Each attachment, detachment,
+// resize and modification ends in the state DiskInUse. If the disk then has no attachments, the
+// engine at once applies the verb Vacate, which changes the state to DiskAvailable.
 var diskMoves = map[DiskState]map[Verb]DiskState{
 	DiskCreating:  {Settle: DiskAvailable, Cancel: DiskDeleting, Copy: DiskCopying, Delete: DiskDeleting},
 	DiskCopying:   {Settle: DiskAvailable, Cancel: DiskDeleting, Fail: DiskFailed, Delete: DiskDeleting},

@@ -33,7 +33,7 @@ func FaultEffects() []FaultEffectType {
 }
 
 // faultBreaks maps an effect to the verbs or operations to which the effect can apply.
-// An effect without an entry in the map can apply to all operations.
+// An effect without an entry in the map can apply to all operations except RegistryChallenge.
 var faultBreaks = map[FaultEffectType][]string{
 	FaultQuota:        {"create", "resize"},
 	FaultStockOut:     {"instances.create", "instances.start", "disks.create", "disks.resize", "disks.modify"},
@@ -45,8 +45,9 @@ var faultBreaks = map[FaultEffectType][]string{
 
 // Breaks reports whether the effect t can apply to an operation. For example, the effect stockOut
 // cannot apply to an operation that lists resources, and the effect stuckState cannot apply to an
-// operation that only reads. In the operation registry.challenge, the image registry tells a
-// client to request a token. Only the effect corruptToken can apply to this operation.
+// operation that only reads. The operation registry.challenge is an exception: only the effect
+// corruptToken can apply to it. In this operation, the image registry tells a client to request a
+// token.
 func (t FaultEffectType) Breaks(operation string) bool {
 	if operation == RegistryChallenge {
 		return t == FaultCorruptToken
@@ -90,8 +91,8 @@ type FaultEffect struct {
 // Darkens reports whether e stops the traffic to the resources of a zone.
 func (e FaultEffect) Darkens() bool { return e.Type == FaultZoneOutage && e.Scope != OutageAPI }
 
-// Strikes is like FaultEffectType.Breaks, but also considers the scope: a zone outage of the data
-// plane affects no API calls.
+// Strikes is like FaultEffectType.Breaks, but returns false for a zone outage with the scope data.
+// This outage affects only the data plane, and no API calls.
 func (e FaultEffect) Strikes(operation string) bool {
 	return e.Type.Breaks(operation) && (e.Type != FaultZoneOutage || e.Scope != OutageData)
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// FuzzValidate proves that Validate returns nil or Invalid for every JSON
-// request. Each FieldError names a field, is valid UTF-8 and has a limited
-// length.
+// FuzzValidate proves that, for every JSON request, Validate returns nil or an error of kind
+// Invalid. Each FieldError in this error names a field, is valid UTF-8 and has a limited length.
 func FuzzValidate(f *testing.F) {
 	for _, s := range []string{
 		`{"name":"a","zone":"sim-1a","type":"small","role":"viewer","labels":{"a":"b"}}`,

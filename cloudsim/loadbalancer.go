@@ -70,9 +70,9 @@ const (
 	ModeVIP ListenerMode = "vip"
 )
 
-// ProxyProtocol is the version of the PROXY protocol header of haproxy.org. The
-// listener sends this header to the target before the first byte of a
-// connection. The header contains the client's address.
+// ProxyProtocol is a version of the PROXY protocol (see haproxy.org). The listener sends the
+// header of this protocol to the target before the first byte of a connection. The header contains
+// the client's address.
 type ProxyProtocol string
 
 const (

@@ -131,8 +131,9 @@ func (c *checks) spec(s LoadBalancerSpec) {
 	c.between("drainTimeoutSeconds", s.DrainTimeoutSeconds, -1, 3600)
 }
 
-// probePorts reports each health check that needs a port but has none. If s has a TCP listener, no
-// port is missing, because the target port of this listener is the default.
+// probePorts reports each health check that needs a port but has none. If s has a TCP listener,
+// probePorts reports nothing, because the default port of a health check is then the target port of
+// a TCP listener.
 func (c *checks) probePorts(s LoadBalancerSpec) {
 	if slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Protocol != UDP }) {
 		return

@@ -289,8 +289,8 @@ func (s MetadataTreeSpec) Covers(p string) bool {
 	return p == s.Prefix || strings.HasPrefix(p, s.Prefix+"/")
 }
 
-// Conflicts reports whether a path would belong to both trees. The path from which clients get the
-// session tokens of a tree also belongs to this tree.
+// Conflicts reports whether the trees of s and other would have a path in common. A tree has all
+// paths that it covers, and the path from which clients get its session tokens.
 func (s MetadataTreeSpec) Conflicts(other MetadataTreeSpec) bool {
 	own := func(s, other MetadataTreeSpec) bool {
 		return s.Covers(other.Prefix) || other.Session != nil && (s.Covers(other.Session.Path) || s.Session != nil && s.Session.Path == other.Session.Path)

@@ -42,7 +42,7 @@ func NetworkStates() []NetworkState {
 // the subnet have the same name.
 const DefaultNetwork = "default"
 
-// DefaultMaxRoutes is the maximum number of routes in a network that sets no other maximum.
+// DefaultMaxRoutes is the maximum number of routes in a network if its spec sets no maximum.
 const DefaultMaxRoutes = 1000
 
 // PodRanges configures the pod ranges of a network. For each configured IP family, the

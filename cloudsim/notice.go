@@ -20,9 +20,9 @@ func (t NoticeType) Verb() Verb { return noticeVerbs[t] }
 // NoticeTypes lists every type. The most severe type is the first item.
 func NoticeTypes() []NoticeType { return []NoticeType{NoticePreemption, NoticeMaintenance} }
 
-// Notice announces an action on an instance at a given time. The instance reads the notice
-// from its metadata service. If the state of the instance permits the action at the announced
-// time, the cloud performs the action. Otherwise the cloud only removes the notice.
+// Notice announces that the cloud will perform an action on an instance at the time At. The
+// instance reads the notice from its metadata service. If the state of the instance permits the
+// action at this time, the cloud performs the action. Otherwise the cloud only removes the notice.
 type Notice struct {
 	Type        NoticeType `json:"type" enum:"maintenance,preemption" doc:"maintenance reboots the instance, preemption terminates it"`
 	At          time.Time  `json:"at" doc:"Time of the reboot or termination; RFC 3339, on the cloud's clock"`

@@ -27,9 +27,9 @@ const (
 	QuotaRegistryGiB     QuotaName = "registryGiB"
 	QuotaRegistryUploads QuotaName = "registryUploads" // open uploads
 
-	// QuotaNetworkAddresses counts the IPv4 addresses in the ranges and pod ranges of a
-	// project's networks. The range that all default networks share does not count, because
-	// this range comes from the cloud's configuration.
+	// QuotaNetworkAddresses limits the IPv4 addresses in the ranges and pod ranges of a
+	// project's networks. If a range of a default network comes from the cloud's
+	// configuration, this quota does not limit the range.
 	QuotaNetworkAddresses QuotaName = "networkAddresses"
 )
 
@@ -69,7 +69,8 @@ type SetQuota struct {
 	Limit *int64 `json:"limit,omitempty" minimum:"0" maximum:"1099511627776" example:"200" doc:"New limit; absent for the default. If the limit is below the current use, existing resources stay, and the project cannot create more"`
 }
 
-// maxQuota bounds a limit, so that the sum of two limits does not overflow.
+// maxQuota is the largest limit that a user can set. It is small enough that the sums in
+// the quota checks do not overflow.
 const maxQuota = 1 << 40
 
 // Validate checks only the request itself, and not the state of the cloud. If fields are

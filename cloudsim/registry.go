@@ -8,9 +8,9 @@ import (
 )
 
 // The operations of the image registry. These operations are not routes of the cloud's API.
-// A role can permit the last four operations by name. PermitRead also permits RegistryPull.
-// PermitWrite also permits RegistryPush and RegistryDelete. Faults can affect all operations of
-// the registry.
+// RegistryChallenge and RegistryToken need no permission. A role can permit each of the other four
+// operations by name. PermitRead also permits RegistryPull. PermitWrite also permits RegistryPush
+// and RegistryDelete. Faults can affect all operations of the registry.
 const (
 	RegistryChallenge = "registry.challenge" // the answer that tells a client to request a token
 	RegistryToken     = "registry.token"     // a client's request for a token
@@ -32,8 +32,8 @@ const (
 const RegistryUser = "cloud"
 
 // CreateRegistryCredential requests a password for the registry. If Repositories is set, the
-// password is valid only for these repositories. At each use, the registry checks the present roles
-// of the caller that requested the password.
+// password is valid only for these repositories. Otherwise it is valid for all repositories that
+// the caller's roles permit. The registry checks the caller's roles at each use of the password.
 type CreateRegistryCredential struct {
 	TTLSeconds   int64    `json:"ttlSeconds,omitempty" minimum:"0" maximum:"3600" example:"3600" doc:"Lifetime in seconds, 900 to 3600; 0 or absent for 3600"`
 	Repositories []string `json:"repositories,omitempty" maxItems:"16" example:"[\"team-a/web\"]" doc:"Repositories that the password is valid for; absent for all repositories that the caller may use"`
@@ -63,7 +63,8 @@ type RegistryCredential struct {
 	Username  string    `json:"username" doc:"User name for all passwords"`
 	Password  string    `json:"password" doc:"Password. Only this response contains it"`
 	ExpiresAt time.Time `json:"expiresAt" doc:"RFC 3339, on the cloud's clock"`
-	// A caller can use TTLSeconds to compute the expiry on the caller's own clock.
+	// If the caller's clock differs from the cloud's clock, the caller cannot use ExpiresAt.
+	// Instead, the caller can add TTLSeconds to the time of its own clock.
 	TTLSeconds int64 `json:"ttlSeconds" doc:"Whole seconds until the password expires"`
 }
 

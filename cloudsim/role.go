@@ -41,8 +41,8 @@ const (
 func (p Permission) Names(operation string) bool { return Glob(string(p), operation) }
 
 // Includes reports whether p permits every operation that q permits. Includes does not know the
-// operations of PermitRead and PermitWrite. So if p is one of these two classes, the result is true
-// only if p equals q.
+// operations of PermitRead and PermitWrite. So if p or q is one of these two classes, the result
+// is true only if p equals q or p is PermitAll.
 func (p Permission) Includes(q Permission) bool {
 	return p == q || p == PermitAll || !strings.HasPrefix(string(q), "@") && Glob(string(p), string(q))
 }
@@ -202,7 +202,8 @@ type Identity struct {
 	Grants         []Grant          `json:"grants" doc:"Permissions, with the projects or resources that they cover"`
 }
 
-// Grant is a role of a caller. Project and Resource can limit the role.
+// Grant is a role of a caller. If Project is set, the role applies only in this project. If
+// Resource is set, the role applies only to the resources that match Resource.
 type Grant struct {
 	Role        RoleName     `json:"role"`
 	Permissions []Permission `json:"permissions"`

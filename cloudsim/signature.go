@@ -14,15 +14,17 @@ import (
 const SignatureSkew = 15 * time.Minute
 
 // Signature is the signature of a request to the API of another cloud, in the format of AWS
-// Signature Version 4. A dialect is a server that translates such an API. The dialect computes the
-// hash of the request. Then the dialect calls this cloud, with the result of Signature.Token as the
-// bearer token. This cloud verifies the signature. Therefore the dialect does not need the secret
-// of the access key, and the dialect itself needs no permissions.
+// Signature Version 4. A dialect is a server for the API of another cloud. It translates requests
+// to that API into calls of this cloud. The dialect computes the hash of the request. Then the
+// dialect calls this cloud, with the result of Signature.Token as the bearer token. This cloud
+// verifies the signature. Therefore the dialect does not need the secret of the access key, and the
+// dialect itself needs no permissions.
 //
 // The bearer token expires at Time plus SignatureSkew. If the signature has a session token that
 // expires earlier, the bearer token expires together with the session token. Until it expires, the
-// bearer token permits every call that the access key's service account may make. Programs must
-// therefore keep signed requests as secret as tokens.
+// bearer token permits every call that the access key's service account may make. A program that
+// reads a signed request can compute the bearer token. Therefore programs must keep signed requests
+// as secret as tokens.
 type Signature struct {
 	AccessKey AccessKeyID
 	Time      time.Time // whole seconds
@@ -30,8 +32,8 @@ type Signature struct {
 	Service   string
 	Hash      string // hex SHA-256 of the canonical request
 	Signature string // hex HMAC
-	// If the access key comes from the method AccessKey of a Token, SessionToken is the
-	// secret of this Token. For all other access keys, SessionToken is empty.
+	// If the method Token.AccessKey returned the access key, SessionToken is the Secret of
+	// that Token. For all other access keys, SessionToken is empty.
 	SessionToken string
 }
 

@@ -11,8 +11,8 @@ type SigningKeyID string
 // KindSigningKey is the kind of resource in events and operations about signing keys.
 const KindSigningKey ResourceKind = "signingKey"
 
-// KeyUse is the purpose of a signing key. A signature for one purpose is not valid for another
-// purpose, even if issuer and audience are the same.
+// KeyUse is the purpose of a signing key. A token that is signed for one purpose is not valid for
+// another purpose, even if the issuer and the audience of the token match.
 type KeyUse string
 
 const (

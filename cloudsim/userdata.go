@@ -2,7 +2,7 @@ package cloudsim
 
 import "unicode/utf8"
 
-// MaxUserData bounds the user data of an instance, in bytes.
+// MaxUserData is the maximum size of the user data of an instance, in bytes.
 const MaxUserData = 16 << 10
 
 // UserData is text that the owner of an instance provides. The instance reads the text when

@@ -9,8 +9,8 @@ const WhyOfRequest ResourceKind = "request"
 // waits. A Why of a request explains the effects of the request. It contains the calls and the
 // operations of the request, the changes of objects, and the faults that changed the calls. If the
 // client repeated the request with the same request id, the Why contains several calls. In a Why of
-// a request, the field Name contains the operation id of the last call, and the field State
-// contains the outcome of this call.
+// a request, the field Name contains the operation id of the last call, for example instances.stop.
+// The field State contains the outcome of this call.
 type Why struct {
 	Kind  ResourceKind `json:"kind" doc:"Kind of the object, or the word request if the answer explains a request" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`

@@ -90,8 +90,8 @@ func All(ctx context.Context, cl *client.Client, wanted []item, dryRun bool) (do
 
 // checkRequest decodes a request of type T, without a call to the cloud. It returns Invalid if the
 // request has an unknown member or a value of a wrong type. The names of members are
-// case-sensitive. If the resource is new, checkRequest also validates the request. For an existing
-// resource, the file may leave out required members.
+// case-sensitive. If the resource is new, checkRequest also validates the request. It does not
+// validate a request for an existing resource, because the file may leave out required members.
 func checkRequest[T interface{ Validate() error }](raw []byte, isNew bool) error {
 	var req T
 	unknown, err := strictjson.UnmarshalStrict(raw, &req, strictjson.DisallowUnknownFields)
@@ -371,8 +371,8 @@ func sameInstant(a, b string) bool {
 	return errX == nil && errY == nil && x.Equal(y)
 }
 
-// resolveTarget replaces the name of the target in a hold or a fault with the target's id. If
-// TargetID returns NotFound, resolveTarget returns Invalid.
+// resolveTarget changes only holds and faults. It replaces the name of the target with the target's
+// id. If the function TargetID returns NotFound, resolveTarget returns Invalid.
 func (i item) resolveTarget(ctx context.Context, cl *client.Client, later map[string]bool) error {
 	in, field, of := i.body, "target", ""
 	switch i.list {

@@ -15,8 +15,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// everyKind contains each list that a file may have. Some values are zeros or nulls, and some
-// values have a spelling that differs from the spelling of the API.
+// everyKind contains each list that a file may have. Some values are zeros or nulls. The API
+// returns some values in another spelling, e.g. fd10::/48 for fd10:0:0::/48.
 const everyKind = `
 networks:
 - {name: shop, ipv4: 10.10.0.0/16, ipv6: "fd10:0:0::/48", labels: {}, maxRoutes: 0, podRanges: {ipv4: 10.11.0.0/16, ipv4Mask: 24, ipv6: "", ipv6Mask: 0}}
@@ -222,8 +222,8 @@ func TestApplyChecksFirst(t *testing.T) {
 }
 
 // TestApplyTargets proves that apply finds the target of a hold or a fault by its name or its id.
-// If resources of several kinds have this name, the field kind of the hold or the operation of the
-// fault selects one of them.
+// If resources of several kinds have this name, apply selects the kind of the target. For a hold,
+// it uses the hold's field "kind". For a fault, it uses the fault's field "operation".
 func TestApplyTargets(t *testing.T) {
 	cl := cloudtest.Start(t)
 	token, err := cl.CreateToken(t.Context(), cloudsim.CreateToken{Name: "temporary", Role: cloudsim.RoleReader})
@@ -316,9 +316,9 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// TestApplyFixedMembers creates a resource from a file, and then applies the file again with an
-// additional JSON member. An update cannot change this member. If the cloud's answers for this kind
-// of resource can contain the member, apply returns Exists. Otherwise apply ignores the member.
+// TestApplyFixedMembers creates a resource from a file. Then it adds a member that an update cannot
+// change, and applies the file again. Usually apply returns Exists. But if the cloud's answers
+// never contain the member, apply cannot compare its value. Then apply ignores the member.
 func TestApplyFixedMembers(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const disk, hold = "disks:\n- {name: data, zone: sim-1a, type: fast, sizeGiB: 10", "holds:\n- {name: slow, kind: instance, verb: stop"

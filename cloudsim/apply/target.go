@@ -29,8 +29,8 @@ var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 // target. If nameOrID is an id, the resource need not exist. If nameOrID is a name that no resource
 // of this kind has, TargetID returns NotFound. If kindName is unknown, TargetID returns NotFound
 // for every name, because it cannot search for the name. The map plannedNames contains the
-// resources that a later call will create. A key consists of the API path in targetLists, a space
-// and the name of the resource. If plannedNames contains the target, TargetID returns nameOrID
+// resources that a later call will create. Its keys contain the API path and the name of the
+// resource, e.g. "/v1/disks data". If plannedNames contains the target, TargetID returns nameOrID
 // itself, because the resource has no id yet.
 func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string, plannedNames map[string]bool) (string, error) {
 	kind, known := ParseKind(kindName)

@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateDisk begins to create a disk and returns the disk. A call of WaitOperation with the
-// disk's field Operation waits for the end of the creation.
+// CreateDisk begins to create a disk and returns the disk. To wait for the end of the creation,
+// call WaitOperation with the disk's field Operation.
 func (c *Client) CreateDisk(ctx context.Context, req cloudsim.CreateDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks", req)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// everyDiskVerb calls every operation of disks for TestEveryVerb. It attaches disks to the instance
-// i.
+// everyDiskVerb is a part of TestEveryVerb. It calls every operation of disks, and attaches disks
+// to the instance i.
 func everyDiskVerb(t *testing.T, c *client.Client, i cloudsim.Instance) {
 	t.Helper()
 	ctx := t.Context()

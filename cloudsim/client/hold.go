@@ -35,8 +35,8 @@ func (c *Client) ReleaseOperation(ctx context.Context, id cloudsim.OperationID) 
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/release", nil)
 }
 
-// CancelOperation cancels an operation that has not ended. It returns Conflict if the cloud
-// cannot cancel this operation, e.g. a deletion.
+// CancelOperation cancels an operation. It returns Conflict if the operation has already ended. It
+// also returns Conflict if the cloud cannot cancel operations of this type, e.g. deletions.
 func (c *Client) CancelOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	return call[cloudsim.Operation](ctx, c, "POST", "/v1/operations/"+seg(id)+"/cancel", nil)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// everyIdentityVerb calls the operations of notices, user data, identity documents and signing keys
-// for TestEveryVerb.
+// everyIdentityVerb is a part of TestEveryVerb. It calls the operations of notices, user data,
+// identity documents and signing keys.
 func everyIdentityVerb(t *testing.T, c *client.Client, i cloudsim.Instance) {
 	t.Helper()
 	ctx := t.Context()

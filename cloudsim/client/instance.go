@@ -6,8 +6,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// CreateInstance begins to create an instance and returns the instance. A call of
-// WaitOperation with the instance's field Operation waits for the end of the creation.
+// CreateInstance begins to create an instance and returns the instance. To wait for the end of
+// the creation, call WaitOperation with the instance's field Operation.
 func (c *Client) CreateInstance(ctx context.Context, req cloudsim.CreateInstance) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances", req)
 }

@@ -35,9 +35,9 @@ type attachAnswer struct {
 }
 
 // TestAttachmentsAreLinearizable proves that attachments are linearizable. Many callers attach,
-// detach and read the same few disks, and some answers are lost. The checker must find one order of
-// the calls that explains all answers. In this order, a disk that allows one attachment is never
-// attached to two instances at the same time.
+// detach and read the same few disks, and some answers are lost. The checker porcupine must find
+// one order of the calls that explains all answers. In this order, a disk that allows one
+// attachment is never attached to two instances at the same time.
 func TestAttachmentsAreLinearizable(t *testing.T) {
 	calls := 2000
 	if testing.Short() {
@@ -134,8 +134,9 @@ func doPlug(t *testing.T, c *client.Client, in plug) attachAnswer {
 	return attachAnswer{instances: strings.Join(instances, "")}
 }
 
-// plugModel checks every disk separately. The state of a disk is the list of the instances
-// to which the disk is attached.
+// plugModel returns a model of the disks for the checker porcupine. The checker checks the calls of
+// each disk separately. The state of a disk is the list of the instances to which the disk is
+// attached.
 func plugModel() porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{""} },

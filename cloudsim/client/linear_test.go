@@ -273,8 +273,8 @@ func step(b register, in input, out output) []register {
 	return one(register{exists: true, id: in.id, rev: out.rev, after: max(b.after, b.rev), port: in.port}, out.rev > max(b.after, b.rev))
 }
 
-// statesAfterLoss returns the possible new states if the cloud changed the object, but the answer
-// of the call was lost. It returns nil if the call cannot change the object.
+// statesAfterLoss assumes that the cloud changed the object, but that the answer of the call was
+// lost. It returns the possible new states, or nil if the call cannot change the object.
 func statesAfterLoss(b register, in input) []register {
 	after := max(b.after, b.rev)
 	mine := b.exists && (b.id == in.id || b.id == unknownID)

@@ -6,9 +6,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// SetMetadataTree creates or replaces a metadata tree. It returns Conflict if the paths of the tree
-// overlap the paths of another tree. It returns Exhausted if the cloud has the maximum number of
-// trees. The caller must be an admin.
+// SetMetadataTree creates or replaces a metadata tree. A tree is a set of additional paths of the
+// metadata service. SetMetadataTree returns Conflict if these paths overlap the paths of another
+// tree. It returns Exhausted if the cloud has the maximum number of trees. The caller must be an
+// admin.
 func (c *Client) SetMetadataTree(ctx context.Context, name string, req cloudsim.SetMetadataTree) (cloudsim.MetadataTree, error) {
 	return call[cloudsim.MetadataTree](ctx, c, "PUT", "/v1/metadata-trees/"+seg(name), req)
 }

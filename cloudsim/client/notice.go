@@ -7,9 +7,9 @@ import (
 )
 
 // AnnounceNotice announces to an instance that the cloud will reboot or terminate this instance. A
-// new notice replaces an existing notice of the same type. At the announced time, the cloud does
-// the action if the state of the instance allows it. AnnounceNotice returns Conflict if the
-// instance is terminating.
+// new notice replaces an existing notice of the same type. If the state of the instance permits
+// the action at the announced time, the cloud performs the action. Otherwise the cloud only removes
+// the notice. AnnounceNotice returns Conflict if the instance is terminating.
 func (c *Client) AnnounceNotice(ctx context.Context, id cloudsim.InstanceID, req cloudsim.CreateNotice) (cloudsim.Instance, error) {
 	return call[cloudsim.Instance](ctx, c, "POST", "/v1/instances/"+seg(id)+"/notices", req)
 }

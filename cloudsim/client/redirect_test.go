@@ -10,9 +10,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// TestRedirectMakesNoFalseSuccess proves that a change fails if a redirect replaces the HTTP method
-// with GET. Otherwise the client would report success for a change that the cloud did not execute.
-// A redirected read succeeds.
+// In TestRedirectMakesNoFalseSuccess, a redirect replaces the HTTP method of a change with GET, so
+// the cloud does not execute the change. The test proves that the client then returns an error. A
+// redirected read succeeds.
 func TestRedirectMakesNoFalseSuccess(t *testing.T) {
 	c, ctx := cloudtest.Start(t), t.Context()
 	i := must(c.CreateInstance(ctx, instance("a")))(t)

@@ -8,8 +8,8 @@ import (
 
 // CreateSnapshot begins to take a snapshot of a disk and returns the snapshot. The fields
 // ReadyToUse and Operation show the progress. CreateSnapshot also works for an attached disk. It
-// returns NotFound if the disk does not exist. It returns Conflict if the disk has no data, or
-// while the cloud deletes the disk.
+// returns NotFound if the disk does not exist. It returns Conflict while the cloud creates or
+// deletes the disk, or if the disk is in the state "failed".
 func (c *Client) CreateSnapshot(ctx context.Context, req cloudsim.CreateSnapshot) (cloudsim.Snapshot, error) {
 	return call[cloudsim.Snapshot](ctx, c, "POST", "/v1/snapshots", req)
 }

@@ -44,8 +44,8 @@ func (c *Client) ResetState(ctx context.Context) error {
 	return err
 }
 
-// DiffStates compares two states. Each state is a saved state, or the running cloud if
-// its name is "".
+// DiffStates compares the saved states with the two given names. An empty name means the running
+// cloud.
 func (c *Client) DiffStates(ctx context.Context, from, to string) (cloudsim.StateDiff, error) {
 	q := url.Values{}
 	if from != "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/client"
 )
 
-// TestTokenFile proves that the next call after a token rotation uses the new token. The error for
-// an invalid file names the file and does not show the content of the file.
+// TestTokenFile proves that the next call after a token rotation uses the new token. It also
+// proves that the error for an invalid token file contains the file's path, but not its content.
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	source := client.TokenFile(path)

@@ -25,18 +25,18 @@ type Replayed struct {
 }
 
 // Replay makes the calls of a transcript one by one, and compares each answer with the recorded
-// answer. It returns Conflict if the cloud is not in the state in which the recorded cloud was at
-// the start of the transcript. If the transcript contains the creation of a token, Replay also
-// creates a token. It uses the new token for the calls that used the recorded token. All other
-// authenticated calls use the token of c. This token must permit all these calls, so it must be the
-// token of the admin.
+// answer. At the start, the cloud must be in the same state as the recorded cloud at the start of
+// the recording. Otherwise Replay returns Conflict. If the transcript contains the creation of a
+// token, Replay also creates a token. It uses the new token for the calls that used the recorded
+// token. All other authenticated calls use the token of c. This token must permit all these calls,
+// so it must be the token of the admin.
 //
 // Replay stops at the first difference and returns a Conflict that names the difference. The cloud
 // has already executed all earlier calls. It may also have executed the call with the difference.
 // Replay returns Unavailable if the cloud does not answer a call that has a recorded answer. It
 // returns Invalid for a damaged transcript. It also returns Invalid if the transcript omits the
 // body of a call, e.g. because the body contains a secret. Replay ignores an incomplete last line,
-// because a killed cloud can leave such a line.
+// because a killed cloud can leave an incomplete line.
 func (c *Client) Replay(ctx context.Context, r io.Reader) (result Replayed, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, cloudsim.MaxTranscriptLine)
@@ -105,9 +105,9 @@ func withoutReuse(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// checkStart returns Conflict if the cloud is not in the state in which the recorded cloud
-// was at the start of the transcript. It compares the journal revision. If the clock of the
-// recorded cloud was frozen, it also compares the mode and the time of the clock.
+// checkStart compares the state of the cloud with the state of the recorded cloud at the start of
+// the recording. It returns Conflict if the journal revisions differ. If the clock of the recorded
+// cloud was frozen, it also compares the mode and the time of the clock.
 func (c *Client) checkStart(ctx context.Context, head cloudsim.TranscriptHead) error {
 	allProjects := *c
 	allProjects.Project = "*"

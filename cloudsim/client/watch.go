@@ -47,9 +47,10 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 // WatchAudit yields entries of the audit trail, in the order of their numbers. It yields each entry
 // that o selects and that has a higher number than o.After. It ignores o.Limit. If o.After is 0, it
 // begins with the oldest entry in the cloud's memory. WatchAudit ends, and yields errors, in the
-// same cases as Watch. Only the cause of Gone is different: the next entry is no longer in memory,
-// e.g. after a restart. The caller must have the permission audit.watch in all projects. To resume,
-// set After to the Number of the last handled entry.
+// same cases as Watch. Only the causes of Gone are different. WatchAudit yields Gone if the next
+// entry is no longer in memory, e.g. after a restart. It also yields Gone if o.After is higher than
+// the number of the newest entry. The caller must have the permission audit.watch in all projects.
+// To resume, set After to the Number of the last handled entry.
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
 	return func(yield func(cloudsim.AuditEntry, error) bool) {
 		o.Limit = 0

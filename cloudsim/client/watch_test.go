@@ -34,9 +34,8 @@ func (e endless) Read([]byte) (int, error) {
 	return 0, e.r.Context().Err()
 }
 
-// TestWatchOfACloudThatHangs proves that a watch ends if the cloud hangs. The caller can then start
-// a new watch. The time in which the caller handles an event does not count as silence of the
-// cloud.
+// TestWatchOfACloudThatHangs proves that a watch ends with Unavailable if the cloud sends no data
+// for 90 s. The time in which the caller handles an event does not count toward the 90 s.
 func TestWatchOfACloudThatHangs(t *testing.T) {
 	for name, lines := range map[string]string{
 		"before it answers": "",

@@ -63,7 +63,7 @@ func WithFrozenClock(start time.Time) Option {
 func WithSeed(seed uint64) Option { return func(o *options) { o.cfg.Seed = seed } }
 
 // WithConfig changes the parts of the cloud's configuration that have no Option of their own. It
-// cannot change the Issuer, because Start sets the Issuer after all options.
+// cannot change the field Issuer, because Start sets this field after all options.
 func WithConfig(change func(*engine.Config)) Option { return func(o *options) { change(&o.cfg) } }
 
 // WithTranscript records every call, and writes the records to w. The client's method Replay can
@@ -202,8 +202,8 @@ func (o *options) beginTranscript(tb testing.TB, e *engine.Engine) *httpapi.Tran
 }
 
 // As creates a service account that has one role in the project of c. It returns a client of the
-// same cloud with a token of this account. Use this client to find the permissions that a
-// controller needs.
+// same cloud with a token of this account. Run a controller with this client to test
+// whether the role has all permissions that the controller needs.
 func As(tb testing.TB, c *client.Client, name string, role cloudsim.RoleName) *client.Client {
 	tb.Helper()
 	ctx := context.Background()

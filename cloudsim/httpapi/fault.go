@@ -114,9 +114,9 @@ func applyBefore(ctx context.Context, hit engine.Strike) error {
 }
 
 // applyAfter applies the effects that begin after the work of a call. At this time the changes
-// are durable. The effect loseReply drops the reply. If the work succeeded, the effect
-// errorAfterCommit returns the fault's error. If the work failed, applyAfter returns nil, and the
-// caller gets the error of the work.
+// are durable. For the effect loseReply, applyAfter drops the reply. For the effect
+// errorAfterCommit, it returns the fault's error if the work succeeded. Otherwise it returns nil,
+// and the caller gets the result of the work.
 func applyAfter(ctx context.Context, hit engine.Strike, failed error) error {
 	switch {
 	case hit.Fault == nil:

@@ -87,9 +87,9 @@ func (o *localCloud) runEngine(t *testing.T) {
 	})
 }
 
-// TestReady proves that a cloud is ready when it has finished all overdue work. A cloud is
-// not ready while its store cannot commit. The route /readyz runs several named checks. A request
-// can exclude a check from the result.
+// TestReady proves that a cloud becomes ready after it has finished the work that became due before
+// its start. A cloud is not ready while its store cannot commit. The route /readyz runs several
+// named checks. A request can exclude a check from the result.
 func TestReady(t *testing.T) {
 	o := observe(t, nil)
 	if code, body := o.ask("GET", "/readyz", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]recovered failed: work that became due") || !strings.Contains(body, "[+]store-commit ok") {

@@ -34,8 +34,8 @@ var additionalMembers = map[string]string{
 	"podRanges.ipv6Mask/maximum":                       `{"podRanges":{"ipv6":"fd11::/56"}}`,
 }
 
-// memberTexts has a function for each member that accepts only text of a special form, such as a
-// path. The function returns valid text of the given length.
+// memberTexts has a function for some members, such as healthCheck.path. These members accept only
+// text of a special form. The function returns valid text of the given length.
 var memberTexts = map[string]func(length int) string{
 	"healthCheck.expectedCodes":              statuses,
 	"healthCheck.path":                       path,

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// maxTranscript is the maximum size of all calls in a transcript's file, in bytes. The
-	// first call that does not fit ends the recording. Instead of this call, the last line of the
-	// file records that the transcript is full.
+	// maxTranscript is the maximum number of bytes that the calls in a transcript's file can use.
+	// The first call that does not fit ends the recording. Instead of this call, the last line of
+	// the file records that the transcript is full.
 	maxTranscript = 256 << 20
 	// maxRecordedAnswer is the largest answer in bytes that a replay can compare. For a larger
 	// answer the transcript contains only the status.
@@ -116,7 +116,7 @@ func (t *Transcript) callOf(r *http.Request, reqBody *listener, response *record
 		c.Withheld = "the body is not text"
 	}
 	// For status 401, the transcript leaves out the answer. The answer depends on the caller's
-	// token, and a replay does not have this token.
+	// token. A replay does not have this token, so it can get a different answer.
 	if response.status != 0 && response.status != http.StatusUnauthorized && !response.over {
 		c.Answer, c.Members = cloudsim.Digest(response.buf.Bytes(), t.head.Exact())
 	}
@@ -127,8 +127,8 @@ func isText(contentType string) bool {
 	return contentType == "" || strings.Contains(contentType, "json") || strings.HasPrefix(contentType, "text/")
 }
 
-// listener reads a request body for the server, and keeps a copy of the first bytes. The copy has
-// at most maxBody+1 bytes. The server can also read a longer body.
+// listener passes a request body to the server, and keeps a copy of the first bytes. The copy has
+// at most maxBody+1 bytes. The server still receives the later bytes of a longer body.
 type listener struct {
 	io.ReadCloser
 	buf  bytes.Buffer

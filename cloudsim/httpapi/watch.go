@@ -19,7 +19,7 @@ import (
 
 const (
 	// bookmarkEvery is the interval between the bookmarks of a watch. The cloud sends the first
-	// bookmark when the watch has read the whole journal.
+	// bookmark after all events that are already in the journal.
 	bookmarkEvery = 15 * time.Second
 	// lineTimeout is the longest time that a watcher may take to read a line. If a watcher takes
 	// longer, the cloud ends the watch.

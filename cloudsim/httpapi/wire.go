@@ -172,8 +172,8 @@ func bearer(header string) string {
 	return strings.TrimSpace(secret)
 }
 
-// revision parses the value of an If-Match header. If the header is missing or its value is *, it
-// returns 0. If another value is not a quoted revision, it returns Invalid.
+// revision parses the value of an If-Match header. If the header is missing or its value is *,
+// revision returns 0. Any value except * and a quoted revision causes an error of kind Invalid.
 func revision(header string) (uint64, error) {
 	if header == "" || header == "*" {
 		return 0, nil

@@ -99,8 +99,8 @@ func (n *names) await(t *testing.T, description string, condition func() bool) {
 	})
 }
 
-// line is an HTTP transport to the cloud. The method cut breaks the connection of the current
-// watch.
+// line is an HTTP transport to the cloud. The method cut breaks the connections of the open
+// watches. After the call cut(true), every request fails until the call cut(false).
 type line struct {
 	next http.RoundTripper
 
@@ -159,8 +159,8 @@ func create(t *testing.T, cloud *client.Client, name string) {
 	}
 }
 
-// TestDroppedStream proves that Run resumes a broken watch at its last revision. The handler misses
-// no event, and Run does not list the resources again.
+// TestDroppedStream proves that Run resumes a broken watch after the last revision that Run has
+// read. The handler misses no event, and Run does not list the resources again.
 func TestDroppedStream(t *testing.T) {
 	cloud, n, l := startFollowing(t)
 	for try := range 5 {

@@ -13,8 +13,9 @@
 //
 // The service does not trust the identity that a caller claims in a request. If Config.Instance is
 // set, the service treats every caller as this instance. The listener must then be at an address
-// that only this instance can reach. If Config.Instance is empty, the source address of the
-// connection identifies the instance. The service gives an instance no data about other instances.
+// that only this instance can reach. Otherwise other callers can read the metadata of this
+// instance. If Config.Instance is empty, the source address of the connection identifies the
+// instance. The service gives an instance no data about other instances.
 //
 // The service keeps no copy of the metadata. It reads every answer from the cloud.
 package metadata

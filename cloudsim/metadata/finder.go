@@ -25,8 +25,8 @@ func newFinder(c Cloud) *finder {
 	return f
 }
 
-// find returns the instance with the address ip. Only one call reads the list of instances at a
-// time. Calls for remembered instances do not wait for this call.
+// find returns the instance with the address ip. At any time, at most one call reads
+// the list of instances. Calls for remembered instances do not wait for this call.
 func (f *finder) find(ctx context.Context, ip string) (cloudsim.Instance, error) {
 	if i, ok, err := f.remembered(ctx, ip); ok || err != nil {
 		return i, err

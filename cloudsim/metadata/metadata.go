@@ -52,8 +52,8 @@ type Config struct {
 	// DNS name that points to this machine may belong to an attacker (DNS rebinding).
 	Hosts []string
 	// If TrustLoopback is true, callers with an address in 127.0.0.0/8 or ::1 also get user
-	// data, identity documents and tokens. Any user of the machine can call from such an
-	// address, and can therefore pose as an instance with this address.
+	// data, identity documents and tokens. Any user of the machine can call from a
+	// loopback address, and can therefore pose as the instance with this address.
 	TrustLoopback bool
 	// Limits are the limits for connections. The limits Anonymous and AnonymousFor apply to a
 	// connection until its first request with a valid session token.

@@ -54,7 +54,7 @@ func clientFrom(t *testing.T, ip string) *http.Client {
 }
 
 // sendRequest sends a request. The parameter headers contains pairs of a header name and a value.
-// A name can be Host.
+// The header Host replaces the host of the URL in the request.
 func sendRequest(t *testing.T, hc *http.Client, method, url string, headers ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
@@ -235,8 +235,8 @@ func TestInstancesThatShareALoopback(t *testing.T) {
 	}
 }
 
-// blockedLists is a cloud in which a call of ListInstances can wait until the caller cancels the
-// call.
+// blockedLists is a cloud. While the field blocked is true, each call of ListInstances waits until
+// the caller cancels the call.
 type blockedLists struct {
 	metadata.Cloud
 	blocked atomic.Bool

@@ -9,8 +9,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// isOwnPath reports whether a path is one of the service's own
-// paths. All other paths belong to metadata trees.
+// isOwnPath reports whether a path is one of the service's own paths. Only a metadata tree can
+// contain other paths. These are the paths that software for another cloud uses.
 func isOwnPath(path string) bool { return path == "/v1" || strings.HasPrefix(path, "/v1/") }
 
 // answerTree answers a request for a path of a metadata tree. For each request it reads the

@@ -116,8 +116,8 @@ func isSecret(path string) bool {
 	return false
 }
 
-// AccessToken is the answer at tokenOfPath. The instance sends this token to the cloud to
-// authenticate as its service account.
+// AccessToken is the answer to a request for the path tokenOfPath. The instance sends this token to
+// the cloud to authenticate as its service account.
 type AccessToken struct {
 	AccessToken string `json:"accessToken"`
 	ExpiresIn   int64  `json:"expiresIn"` // minimum time until the token expires, in seconds

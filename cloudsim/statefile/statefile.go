@@ -45,9 +45,9 @@ const (
 // These constants limit the uncompressed content of a file. If the reader has read n compressed
 // bytes, the limit is slack + ratio * n bytes. Therefore a small upload cannot fill the disk.
 //
-// Usual states stay below the ratio: gzip compresses the records of 10,000 instances to a tenth of
-// their size. A journal with many copies of a 10 KiB object shrinks to about a hundredth of its
-// size. A large file of zeros exceeds the limit: gzip compresses zeros to a thousandth.
+// Usual states stay below the limit. For the records of 10,000 instances, the compression ratio of
+// gzip is about 10. For a journal with many copies of a 10 KiB object, it is about 100. A large
+// file of zeros exceeds the limit, because its compression ratio is about 1000.
 const (
 	slack = 16 << 20
 	ratio = 200
@@ -228,8 +228,8 @@ func (r *Reader) EndSection(expectSection bool) error {
 	return nil
 }
 
-// bytes() reads a length n, and then n bytes. It returns an error if n > most. The caller owns the
-// result.
+// bytes() reads a length n, and then n bytes. It returns an error if n exceeds the parameter most.
+// The caller owns the result.
 func (r *Reader) bytes(most uint64) ([]byte, error) {
 	n, err := binary.ReadUvarint(r.in)
 	if err != nil {
