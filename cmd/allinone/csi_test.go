@@ -124,9 +124,10 @@ func TestShippedSocket(t *testing.T) {
 	}
 }
 
-// sharedMount returns the path of a mount that contains m and has bidirectional propagation, or ""
-// if c has no mount of this kind. With bidirectional propagation, a mount that the container makes
-// below this path also appears on the node.
+// sharedMount searches the mounts of c for a mount with bidirectional propagation that contains the
+// path of m. It returns the path of the mount that it finds, or "" if it finds no mount. With
+// bidirectional propagation, a mount that the container makes below this path also appears on the
+// node.
 func sharedMount(c corev1.Container, m corev1.VolumeMount) string {
 	for _, above := range c.VolumeMounts {
 		if p := above.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional && strings.HasPrefix(m.MountPath, above.MountPath+"/") {

@@ -67,9 +67,9 @@ type whereDialect struct {
 }
 
 // DialectOfLab returns the URL of a dialect of the running lab, and the file with a token for its
-// callers. If no lab runs in the folder of the flag --data-dir, DialectOfLab returns Unavailable.
-// Without this flag, it returns empty strings if no lab runs. It also returns empty strings if the
-// lab does not have the dialect.
+// callers. If the flag --data-dir selects a folder without a running lab, DialectOfLab returns
+// Unavailable. If this flag is not set and no lab runs, it returns empty strings. It also returns
+// empty strings if the lab does not have the dialect.
 func (c *Connection) DialectOfLab(name string) (url, tokenFile string, err error) {
 	w, err := c.lab()
 	return w.Dialects[name].URL, w.Dialects[name].TokenFile, err

@@ -23,8 +23,9 @@ func DefaultDataDir(getenv func(string) string) string {
 	return filepath.Join(base, "cloudsim")
 }
 
-// DefaultCloudDir returns the default data directory of `allinone cloudsim`. If
-// DefaultDataDir returns "", DefaultCloudDir also returns "".
+// DefaultCloudDir returns the default data directory of `allinone cloudsim`: the folder cloud in
+// the directory that DefaultDataDir returns. If DefaultDataDir returns "", DefaultCloudDir also
+// returns "".
 func DefaultCloudDir(getenv func(string) string) string {
 	if dir := DefaultDataDir(getenv); dir != "" {
 		return filepath.Join(dir, "cloud")

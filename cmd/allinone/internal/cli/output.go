@@ -155,8 +155,9 @@ func (p Printer[T]) Rows(things []T) [][]string {
 	return rows
 }
 
-// Table writes rows with aligned columns. A caller may call Print many times. If a cell of a
-// later call is wider than its column, the column becomes wider. A column never becomes narrower.
+// Table writes rows with aligned columns. A caller may call Print many times. If a later call
+// prints a cell that is wider than its column, the column becomes wider. A column never becomes
+// narrower.
 type Table struct {
 	w      io.Writer
 	head   []string // Print prints the head once, before the first rows

@@ -23,8 +23,8 @@ func CheckCollector(flag string) error {
 }
 
 // TraceTo returns a tracer provider. The provider sends the spans of the service to the collector
-// at collectorAddr. This address has the form HOST:PORT. A call of stop sends the remaining spans.
-// If collectorAddr is empty, the provider is nil.
+// at collectorAddr. This address has the form HOST:PORT. The returned function stop sends the
+// remaining spans. If collectorAddr is empty, the provider is nil.
 func TraceTo(ctx context.Context, collectorAddr, service, instance string) (provider trace.TracerProvider, stop func() error, err error) {
 	if collectorAddr == "" {
 		return nil, func() error { return nil }, nil

@@ -14,9 +14,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// TestFollowResumesAfterBookmark proves that follow continues after the last bookmark when the
-// connection has ended. It must not continue after the older revision of the last event, because
-// the journal may no longer contain the events after this revision.
+// TestFollowResumesAfterBookmark proves that the function follow continues after the last bookmark
+// if the connection ends. The last event has a lower revision than this bookmark. If follow
+// continued after the last event, the cloud could return Gone, because the journal may no longer
+// contain the next revisions.
 func TestFollowResumesAfterBookmark(t *testing.T) {
 	var since []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -164,9 +164,9 @@ func (p placeFlags) resolve(ctx context.Context, cl *client.Client) (n cloudsim.
 	return n, s, nil
 }
 
-// smallType is the name of the default instance type. If the cloud has only one type, and this type
-// has another name, it is the default. If the cloud has several types, and none has this name,
-// --type is required.
+// smallType is the name of the default instance type. If the cloud does not have this type, the
+// default is the only type of the cloud. If a cloud without this type has several types, --type is
+// required.
 const smallType = "small"
 
 func defaultType(ctx context.Context, cl *client.Client, given string) (string, error) {

@@ -76,7 +76,7 @@ func (s *specFlags) applyTo(ctx context.Context, cl *client.Client, isSet func(s
 	return s.applyListeners(ctx, cl, spec)
 }
 
-// applyListeners writes the values of the flags for single listeners into spec.
+// applyListeners writes the values of --listener-target and --listener-health into spec.
 func (s *specFlags) applyListeners(ctx context.Context, cl *client.Client, spec *cloudsim.LoadBalancerSpec) error {
 	spec.Listeners = slices.Clone(spec.Listeners)
 	values := map[*cloudsim.Listener][]string{} // for each listener, the targets of --listener-target

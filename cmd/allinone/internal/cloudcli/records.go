@@ -55,8 +55,8 @@ func (d *documentFlags) flags(cmd *cobra.Command) {
 
 // read returns the document from --document, or from the file of --document-file. If the user has
 // set neither flag, it returns an empty document. From the file, it reads at most one byte more
-// than the cloud's limit. If the document contains this additional byte, the method Validate of the
-// request refuses the document.
+// than the cloud's limit. If the file is too long, the result contains this additional byte, and
+// the validation of the request refuses the document.
 func (d *documentFlags) read(c *cli.Connection) (json.RawMessage, error) {
 	flag, raw := "document", []byte(d.text)
 	if d.file != "" {

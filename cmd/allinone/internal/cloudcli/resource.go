@@ -235,7 +235,7 @@ func (k kind[T, ID]) getCommand(c *cli.Connection) *cobra.Command {
 }
 
 // labelCommand returns the command that changes the labels of a resource. updateFn replaces
-// all labels of a resource.
+// all labels of a resource, so the command also passes the unchanged labels.
 func (k kind[T, ID]) labelCommand(c *cli.Connection, updateFn func(context.Context, *client.Client, T, map[string]string) (T, error)) *cobra.Command {
 	var o cli.Output
 	cmd := &cobra.Command{

@@ -46,7 +46,7 @@ func (p *waitTime) Set(s string) error {
 	return nil
 }
 
-// errWaitTimeout is the cause of a context that ends because the time limit of a wait is over.
+// errWaitTimeout is the result of context.Cause if a wait has reached its time limit.
 var errWaitTimeout = errors.New("the time limit of the wait is over")
 
 // await waits for operations and prints their progress to stderr. It returns the operations, and an

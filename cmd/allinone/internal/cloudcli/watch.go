@@ -14,8 +14,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/cli"
 )
 
-// These are the shortest and the longest delay between two attempts to connect to the cloud
-// again.
+// These are the shortest and the longest delay before keepWatching calls startWatch again.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
@@ -38,10 +37,10 @@ func follow(ctx context.Context, c *cli.Connection, cl *client.Client, o cloudsi
 }
 
 // keepWatching calls startWatch, and calls handle for every item of the watch. If the cloud is
-// unavailable, keepWatching calls startWatch again after a delay. The new watch must continue after
-// the last item that handle got. Otherwise handle misses items or gets items again. keepWatching
-// returns nil when ctx ends. It returns an error if handle fails, if the cloud no longer has the
-// next items (Gone), or if the cloud refuses the watch.
+// unavailable, keepWatching calls startWatch again after a delay. startWatch must then return a
+// watch that continues after the last item that handle got. Otherwise handle misses items or gets
+// items again. keepWatching returns nil when ctx ends. It returns an error if handle fails, if the
+// cloud no longer has the next items (Gone), or if the cloud refuses the watch.
 func keepWatching[T any](ctx context.Context, c *cli.Connection, startWatch func() iter.Seq2[T, error], handle func(T) error) error {
 	wait := firstRetry
 	for {

@@ -104,8 +104,9 @@ func (f *csiFlags) run(ctx context.Context, log *slog.Logger) error {
 	return cli.Advise(cl, csidriver.Run(ctx, log, f.Config))
 }
 
-// isInstanceID reports whether s is an id of an instance, such as i-00002a. Other texts that begin
-// with "i-" are names, for example the host names of AWS's instances.
+// isInstanceID reports whether s is the id of an instance of this cloud, such as i-00002a. Other
+// texts can also begin with "i-", for example the host names of AWS's instances. The driver regards
+// these texts as names.
 func isInstanceID(s string) bool {
 	rest, _ := strings.CutPrefix(s, "i-")
 	n, err := strconv.ParseUint(rest, 16, 63)

@@ -18,8 +18,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cmd/allinone/internal/componentcli"
 )
 
-// TestInstanceNamesAreNotIDs proves that the CSI driver finds an instance by its id and by its name,
-// even if the name begins like an id.
+// TestInstanceNamesAreNotIDs proves that the CSI driver finds an instance by its id and by its
+// name, even if the name looks like an id. For example, the name i-worker-1 begins with "i-", like
+// an id.
 func TestInstanceNamesAreNotIDs(t *testing.T) {
 	cloud, ctx := cloudtest.Start(t), t.Context()
 	for _, name := range []string{"i-worker-1", "i-0123456789abcdef0", "node-1"} {
@@ -35,7 +36,8 @@ func TestInstanceNamesAreNotIDs(t *testing.T) {
 	}
 }
 
-// nodeID runs 'allinone csi' with the given value of --node-instance, and returns the id of the node.
+// nodeID runs 'allinone csi' with the given value of --node-instance, and returns the id of the
+// node.
 func nodeID(t *testing.T, cloud *client.Client, instance string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "csi") // the paths of Unix sockets must be short

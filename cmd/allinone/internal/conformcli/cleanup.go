@@ -53,8 +53,8 @@ Without --run, the command deletes the objects of all runs, also of runs that st
 	return cmd
 }
 
-// cleanup sets the driver and the API server of c. Then it deletes the objects that earlier runs of
-// the checks have left.
+// cleanup sets the fields Driver and Kube of c. If kubeconfig is empty, it does not set Kube. Then
+// it deletes the objects that earlier runs of the checks have left.
 func (f *driverFlags) cleanup(ctx context.Context, c conform.CleanupConfig, kubeconfig string) (err error) {
 	if c.Driver, err = f.openDriver(); err != nil {
 		return err

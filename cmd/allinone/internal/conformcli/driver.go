@@ -18,9 +18,9 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/providerid"
 )
 
-// These are the values of the flag --driver that are not the URL of a driver. driverExec is a
-// prefix of a value. The text after this prefix is a shell command, which runs once for each call
-// of the driver.
+// These constants are values of the flag --driver, except driverExec, which is the prefix of a
+// value. The text after this prefix is a shell command, which runs once for each call of the
+// driver. Any other value of the flag is the URL of a driver.
 const (
 	driverCloudsim = "cloudsim"
 	driverFake     = "fake"

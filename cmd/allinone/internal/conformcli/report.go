@@ -26,8 +26,9 @@ func (f *reportFlags) addTo(fl *pflag.FlagSet) {
 }
 
 // verdict returns an error if ctx has ended, if the report r is not complete, or if a check with
-// the level MUST has failed. It also returns an error if a call budget of the report is too large
-// or missing in comparison with the baseline. The method Grown of r compares the budgets.
+// the level MUST has failed. It also returns an error if the method Grown of r finds a call budget
+// that is larger than the baseline permits. A budget of the baseline that is missing in r is also
+// an error.
 func (f *reportFlags) verdict(ctx context.Context, r conform.Report, baseline map[string]int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -30,8 +30,8 @@ import (
 // defaultListen is the default address of a console that runs in a separate process.
 const defaultListen = "127.0.0.1:8179"
 
-// redirectLife is the time after which openBrowser removes the file that redirects the browser to
-// the link. This time is long enough, because a browser reads the file at once.
+// redirectLife is the time after which openBrowser removes its file. This file redirects the
+// browser to the console. A browser reads the file at its start, so this time is long enough.
 const redirectLife = 10 * time.Second
 
 type consoleFlags struct {

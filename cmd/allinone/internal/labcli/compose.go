@@ -175,8 +175,8 @@ next start of the command boots the machines again.`,
 	return cmd
 }
 
-// composeWork returns cmd with a RunE function that calls work. The returned command runs a service
-// until a signal stops it.
+// composeWork sets the function RunE of cmd and returns cmd. RunE calls the function work, which
+// runs a service until a signal stops the service.
 func composeWork(e cli.Env, work func(compose.Dir, context.Context, *slog.Logger) error, cmd cobra.Command) *cobra.Command {
 	var dir string
 	cmd.Args = cobra.NoArgs
@@ -257,7 +257,8 @@ CRDs of snapshots and the storage classes.`,
 	return cmd
 }
 
-// newComposeFurnishCommand returns the addons command with the name that it had before v0.1.0.
+// newComposeFurnishCommand returns the command addons under the name furnish. The command had this
+// name before v0.1.0.
 func newComposeFurnishCommand(e cli.Env) *cobra.Command {
 	cmd := newComposeAddonsCommand(e)
 	cmd.Use, cmd.Hidden, cmd.Deprecated = "furnish", true, "use 'allinone compose addons'"

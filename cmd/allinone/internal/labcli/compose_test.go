@@ -12,8 +12,9 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/compose"
 )
 
-// TestComposeCloudKeepsNoOtherRange proves that 'allinone compose cloud' refuses a range that does
-// not fit --nodes, instead of replacing the range.
+// TestComposeCloudKeepsNoOtherRange proves that 'allinone compose cloud' does not silently replace
+// an address range from the command line. If the range does not fit --nodes, the command returns an
+// error.
 func TestComposeCloudKeepsNoOtherRange(t *testing.T) {
 	for name, value := range compose.CloudFlags(lab.Hollow) {
 		for _, c := range []struct {

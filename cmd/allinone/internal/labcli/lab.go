@@ -26,7 +26,8 @@ import (
 const verifyTimeout = 5 * time.Second
 
 // solveTimeout is the time for which "allinone lab solve" repeats the failed checks of a step. If
-// the field Until of a command in the step is true, solve repeats this command for the same time.
+// the field Until of a command is true, solve also repeats this command until its output is as
+// expected, but not longer than solveTimeout.
 const solveTimeout = time.Minute
 
 // labCLI contains the environment and the flag --data-dir of all subcommands of "allinone lab".
@@ -256,8 +257,8 @@ func (p *courseState) mayStart(ctx context.Context, l course.Lab) error {
 	return p.undo(ctx, before)
 }
 
-// mayBegin returns an error if the cluster or the cloud does not meet the conditions on the lab's
-// page.
+// mayBegin checks the conditions that the page of the guided lab l contains. If the cluster or the
+// cloud does not meet them, mayBegin prints the results of the checks and returns an error.
 func (p *courseState) mayBegin(ctx context.Context, l course.Lab) error {
 	found, err := course.Step{Checks: l.Begin}.Verify(ctx, p.shell(), verifyTimeout)
 	if err != nil || course.Good(found) {

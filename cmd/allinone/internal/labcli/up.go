@@ -124,8 +124,9 @@ func labDir(dir string) (process.Dir, error) {
 	return process.DirAt(dir)
 }
 
-// complete validates the flags. It stores the path of this binary in f, and the paths of
-// the programs kube, machine and csi, which are in the same folder.
+// complete validates the flags. It stores the path of this binary in f. It also stores the paths of
+// the program kube and of the folders machine and csi. They must be in the same folder as this
+// binary.
 func (f *upFlags) complete(fl *pflag.FlagSet, e cli.Env) (err error) {
 	if f.DataDir, err = labDir(f.dataDir); err != nil {
 		return err

@@ -92,10 +92,10 @@ func metricsRegistry() *prometheus.Registry {
 	return r
 }
 
-// serve opens the listeners for health probes, metrics and the admin socket. For a port of 0 or an
-// empty path, it opens no listener. It returns one function for each listener. Each function serves
-// its listener until the context of the function ends. If status is not nil, the admin socket also
-// serves this handler.
+// serve opens the listeners of the health port, the admin port and the admin socket. If a port is 0
+// or the path of the socket is empty, serve does not open this listener. It returns one function
+// for each listener. Each function serves its listener until the context of the function ends. If
+// the handler status is not nil, the admin socket serves it.
 func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready func() error, status http.Handler) ([]func(context.Context) error, error) {
 	if s.contention && !s.profiling {
 		return nil, errors.New("--enable-contention-profiling needs --enable-profiling, because only pprof shows the lock contention")
@@ -254,9 +254,9 @@ func cipherSuites(names []string) ([]uint16, error) {
 	return ids, errors.Join(errs...)
 }
 
-// ownID returns the id of a server or an agent. The flag takes precedence over the environment
-// variable. Without a flag and without a variable, the id consists of the host name and the
-// process id.
+// ownID returns the id of a server or an agent. The parameters contain the values of the flag and
+// of the environment variable for this id. The flag takes precedence. If both values are empty, the
+// id consists of the host name and the process id.
 func ownID(flag, env string) (string, error) {
 	if flag != "" {
 		return flag, nil

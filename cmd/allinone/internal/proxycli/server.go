@@ -326,9 +326,9 @@ func (f *proxyServerFlags) openFrontend(ctx context.Context, log *slog.Logger, p
 	return front, err
 }
 
-// openSocket opens a Unix socket that only its owner and its group may use. If a socket exists at
-// path and --delete-existing-uds-file is true, openSocket replaces this socket. For any other
-// existing file, it returns an error.
+// openSocket opens a Unix socket that only its owner and its group may use. If the path already
+// exists, openSocket returns an error. But if the existing file is a socket and the flag
+// --delete-existing-uds-file is set, openSocket replaces this socket.
 func (f *proxyServerFlags) openSocket(ctx context.Context, path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil && f.deleteUDS && info.Mode()&fs.ModeSocket != 0 {
 		if err := os.Remove(path); err != nil {

@@ -342,9 +342,9 @@ func (f *cloudsimFlags) openMetadata(ctx context.Context, log *slog.Logger, eng 
 	}, nil
 }
 
-// openListener opens a listener at addr. If the flags contain a certificate, the listener uses
-// TLS. An error about addr begins with the value of the parameter flag, for example
-// "--listen :8181".
+// openListener opens a listener at addr. If the flags contain a certificate, the listener uses TLS.
+// The parameter flag is the flag with its value, for example "--listen :8181". An error about addr
+// begins with this text.
 func (f *cloudsimFlags) openListener(log *slog.Logger, flag, addr string) (net.Listener, error) {
 	var conf *tls.Config
 	if f.tls.Cert != "" {

@@ -40,7 +40,8 @@ func (f *cloudsimFlags) withConsole(log *slog.Logger, api http.Handler, secret s
 
 // streamTransport is an HTTP transport that calls a handler in this process, without a network. It
 // returns the response as soon as the handler begins to write, so a client can watch through this
-// transport. An inProcess transport returns the response only after the handler has ended.
+// transport. In contrast, the transport inProcess returns the response only after the handler has
+// ended.
 type streamTransport struct{ http.Handler }
 
 func (s streamTransport) RoundTrip(r *http.Request) (*http.Response, error) {

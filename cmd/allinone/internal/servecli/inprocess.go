@@ -26,9 +26,9 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// callHandler calls the handler. It returns true if the handler aborts the request. After an
-// abort, an HTTP server closes the connection, and the client gets an error. So RoundTrip must
-// also return an error.
+// callHandler calls the handler. It returns true if the handler aborts the request. RoundTrip must
+// then return an error: in the same case, the client of an HTTP server gets an error, because the
+// server closes the connection.
 func (p inProcess) callHandler(w http.ResponseWriter, r *http.Request) (dropped bool) {
 	defer func() {
 		v := recover()

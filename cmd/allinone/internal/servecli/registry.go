@@ -37,9 +37,9 @@ func (f *registryFlags) flags(fl *pflag.FlagSet) {
 }
 
 // openListener opens the listener of the registry and returns the name of the registry. If the
-// flags request no registry, it returns "". The certificate authority in the folder dir signs the
-// certificate of the registry. Clients must trust the certificate of this authority. This
-// certificate is the file ca.crt in dir.
+// flags request no registry, it returns "". Without --registry-plain-http, the registry uses TLS.
+// The certificate authority in the folder dir signs the certificate of the registry. Clients must
+// trust this authority. Its certificate is the file ca.crt in dir.
 func (f *registryFlags) openListener(ctx context.Context, dir string) (string, error) {
 	if f.cfg.Collect < 0 || f.cfg.TokensPerSecond < 0 || f.reserve < 0 || f.reserve > math.MaxInt64>>20 {
 		return "", cloudsim.Misuse(fmt.Errorf("--registry-collect, --registry-tokens-per-second and --registry-reserve must not be negative, and --registry-reserve must not exceed %d MiB", int64(math.MaxInt64>>20)))
