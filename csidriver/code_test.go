@@ -16,7 +16,8 @@ import (
 
 // TestEveryKindHasACode proves that every error kind of the cloud has a CSI
 // code. It also proves that no final failure has the code Aborted, Unavailable
-// or DeadlineExceeded, because with these codes the work may still run.
+// or DeadlineExceeded, because callers conclude from these codes that the work
+// may still run.
 func TestEveryKindHasACode(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
 		code, ok := codeOf[k]

@@ -72,7 +72,7 @@ func getDisk(ctx context.Context, cloud *client.Client, volume string) (cloudsim
 	return cloud.GetDisk(ctx, cloudsim.DiskID(volume))
 }
 
-// isWorking reports whether an operation of the cloud on d is running.
+// isWorking reports whether the cloud is running an operation on d.
 func isWorking(d cloudsim.Disk) bool {
 	switch d.State {
 	case cloudsim.DiskAvailable, cloudsim.DiskInUse, cloudsim.DiskFailed, cloudsim.DiskDeleted:

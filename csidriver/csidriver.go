@@ -73,9 +73,9 @@ type NodeConfig struct {
 	// driver asks the cloud for the id of the instance with this name.
 	InstanceName string
 	// DisksDir is the folder with the files of all disks. The data plane makes these files in the
-	// subfolder "disks" of the cloud's data directory. The folder also contains disks that are not
-	// attached to this instance. So before the driver stages a disk, it checks the attachment in
-	// the cloud's records.
+	// subfolder "disks" of the cloud's data directory. The folder also contains the files of disks
+	// that are not attached to this instance. So before the driver stages a disk, it checks the
+	// attachment in the cloud's records.
 	//
 	// If the hypervisor of the machine makes the devices of attached disks,
 	// DisksDir is cloudsim.DiskLinks. This folder contains links to the
@@ -85,9 +85,9 @@ type NodeConfig struct {
 	// makes its registration socket in this folder. If RegistrationDir is
 	// empty, the sidecar node-driver-registrar must register the driver.
 	RegistrationDir string
-	// KubeletSocketDir is the path of the endpoint's folder in the mount
-	// namespace of the kubelet. If KubeletSocketDir is empty, the kubelet and
-	// this process use the same path for the folder.
+	// KubeletSocketDir is the path at which the kubelet sees the folder of
+	// Endpoint. If KubeletSocketDir is empty, the kubelet and this process use
+	// the same path for the folder.
 	KubeletSocketDir string
 }
 

@@ -150,9 +150,10 @@ func (c *controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return resp, nil
 }
 
-// freeBeside compares the pools that have the disk type of the given pool, and
-// are in the other zones of its region. It returns the largest free capacity of
-// these pools in GiB. The map regions contains the region of each zone.
+// freeBeside returns the free capacity in GiB for the second replicas of
+// regional disks that have their first replica in pool. This is the largest free
+// capacity of a single pool that has the same disk type and is in another zone
+// of the same region. The map regions contains the region of each zone.
 func freeBeside(pools []cloudsim.DiskPool, pool cloudsim.DiskPool, regions map[string]string) (freeGiB int) {
 	for _, p := range pools {
 		if p.Type == pool.Type && p.Zone != pool.Zone && regions[p.Zone] == regions[pool.Zone] {

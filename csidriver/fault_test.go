@@ -259,8 +259,8 @@ func TestProbeOfNodeWithoutDiskType(t *testing.T) {
 	wantCode(t, "probe with a wrong token", err, codes.FailedPrecondition)
 }
 
-// TestProbeOfBothServices proves that Probe checks the permissions of the node service also in a
-// driver with both services.
+// TestProbeOfBothServices proves that Probe checks the permissions of the node service even if the
+// driver also has the controller service.
 func TestProbeOfBothServices(t *testing.T) {
 	b := newNodeBench(t)
 	must(t)(b.cloud.CreateRole(t.Context(), cloudsim.CreateRole{Name: "types", Permissions: []cloudsim.Permission{"diskTypes.get"}}))

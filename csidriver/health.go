@@ -37,8 +37,8 @@ func (c *controller) ControllerGetVolumeHealth(ctx context.Context, req *csi.Con
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: healthOf(d)}, nil
 }
 
-// ControllerListVolumeHealth lists the unhealthy volumes. For each call it
-// reads one page of all volumes, and returns the unhealthy volumes of this
+// ControllerListVolumeHealth lists the unhealthy volumes. Each call reads one
+// page of the list of all volumes, and returns the unhealthy volumes of this
 // page. The answer can therefore be empty even if more pages follow.
 func (c *controller) ControllerListVolumeHealth(ctx context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
 	l, err := c.pageOfDisks(ctx, req.GetMaxEntries(), req.GetStartingToken())

@@ -34,8 +34,8 @@ type legacy struct {
 	zoneKey string
 	// The function volumeID returns the id of a disk in the legacy driver's format. The function
 	// instanceID returns the id of an instance in the same format. In both results, the part after
-	// the last slash contains the id in this cloud. In the handle of an old PersistentVolume, the
-	// part after the last slash contains the name of the disk.
+	// the last slash contains the id in this cloud. But in the handle of an old PersistentVolume,
+	// this part contains the name of the disk.
 	volumeID   func(disk string) string
 	instanceID func(instance string) string
 	// volumeContext returns the volume context that the legacy driver would
@@ -112,13 +112,15 @@ var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 
 // disk returns the id of the disk for a legacy volume handle. If the driver made the disk, the last
 // part of the handle is the id of the disk. In an old PersistentVolume, the last part is the name
-// of the disk. If no disk has this id or name, the method returns the last part. In this case it
-// replaces the prefix vol- of an id: for vol-000001, it returns disk-000001.
+// of the disk. If no disk has this id or name, the method returns the last part. If this
+// part is an id with the prefix vol-, the method replaces the prefix: for vol-000001, it returns
+// disk-000001.
 //
 // A user can give a disk a name that looks like another disk's id. If the last part of the handle
-// is exactly the id of a disk that the driver made, the method returns this id. The last part
-// vol-000001 can mean the id disk-000001 or the name vol-000001. If the driver made a disk with
-// this id, and another disk has this name, the method returns FAILED_PRECONDITION.
+// is exactly the id of a disk that the driver made, the method returns this id and ignores the
+// names of other disks. The last part vol-000001 has two possible meanings: the id disk-000001 or
+// the name vol-000001. If the driver made a disk with this id, and another disk has this name, the
+// method returns FAILED_PRECONDITION.
 func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
 	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
 	made := ""
@@ -333,8 +335,8 @@ const (
 )
 
 // copyFSType copies the filesystem type of an old StorageClass to the volume
-// capabilities. It returns an error if a capability has a different type,
-// because staging uses the type of the capability.
+// capabilities. If a capability has a different type, copyFSType returns an
+// error. Otherwise staging would ignore the type of the StorageClass.
 func copyFSType(r *csi.CreateVolumeRequest) error {
 	for k, v := range r.GetParameters() {
 		if !strings.EqualFold(k, fsTypeParam) || v == "" {

@@ -280,8 +280,8 @@ func awaitSize(ctx context.Context, path string, bytes int64) error {
 
 // loopOf returns the volume's loop device, or nil if the volume has no device. It returns NotFound
 // if the disk's file does not exist on this machine. If the file was deleted and made again, loopOf
-// ignores the device of the deleted file. The paths in near are likely mount points of the device.
-// loopOf checks these paths first, because a search through all loop devices is slower.
+// ignores the device of the deleted file. The argument near contains probable mount points of the
+// device. loopOf checks these paths first, because a search through all loop devices is slower.
 func (n *node) loopOf(volume string, near ...string) (*machine.Loop, error) {
 	path, err := n.file(volume)
 	if err != nil {

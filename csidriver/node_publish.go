@@ -115,8 +115,9 @@ func guard(l *machine.Loop, staged, target string, readOnly bool) error {
 	return l.Guard(readOnly)
 }
 
-// samePublish returns nil if the mount at the target has the requested access
-// type and read-only mode. It does not compare other mount flags.
+// samePublish returns ALREADY_EXISTS if the mount at the target differs from the request in the
+// access type or in the read-only mode. If the staged mount is read-only, the mount at the target
+// must also be read-only. samePublish returns nil if both match, even if other mount flags differ.
 func samePublish(have, staged machine.Mount, readOnly bool) error {
 	if have.IsDevice() != staged.IsDevice() {
 		return status.Error(codes.AlreadyExists, "the volume is already published at the target with the other access type (block or mount)")

@@ -27,8 +27,8 @@ func (b *bench) sharedVolume(name string, all ...*csi.VolumeCapability) string {
 	})
 }
 
-// deviceNumber returns the number of this node's device for a volume, or -1
-// if the node has no device.
+// deviceNumber returns the number of the device that the instance b.vm has for a volume. If the
+// instance has no device, the method returns -1.
 func (b *bench) deviceNumber(volume string) int {
 	b.t.Helper()
 	l, err := machine.FindFor(string(b.vm.ID), b.path("disks")+"/"+volume+".img")

@@ -254,7 +254,8 @@ func permanentError(err error) error {
 	return err
 }
 
-// sameStage returns nil if the staged volume matches the request.
+// sameStage returns nil if the staged volume matches the request. If they differ, it returns
+// ALREADY_EXISTS. If the volume is no longer staged, it returns ABORTED.
 func sameStage(l *machine.Loop, at string, u use) error {
 	mounts, err := machine.At(at)
 	if err != nil {

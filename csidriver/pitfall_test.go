@@ -22,9 +22,9 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestCopies proves that a copy is never smaller than its source and never in another zone. It also
-// proves that a snapshot stays after the deletion of its volume. A repeated request for a snapshot
-// returns the same snapshot.
+// TestCopies proves that the driver refuses a copy that is smaller than its source or in another
+// zone. It also proves that a repeated request for a snapshot returns the same snapshot, and that
+// a snapshot stays after the deletion of its volume.
 func TestCopies(t *testing.T) {
 	b := newBench(t)
 	v := b.volume("pvc-1", func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 3 * gib })

@@ -43,10 +43,10 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{deviceKey: a.Device}}, nil
 }
 
-// incompatibleOr returns ALREADY_EXISTS if err is a conflict and the disk is
-// already attached to the node in the other mode: writable instead of read-only,
-// or the reverse. Otherwise it returns ABORTED if err is a conflict with other
-// work on the disk. In all other cases, it returns err.
+// incompatibleOr returns err if err is not a conflict. After a conflict, it reads the disk. If the
+// disk is already attached to the node in the other mode (read-only or writable), the method
+// returns ALREADY_EXISTS. If the cloud is still working on the disk, the method returns ABORTED. In
+// all other cases, it returns err.
 func (c *controller) incompatibleOr(ctx context.Context, id cloudsim.DiskID, node cloudsim.InstanceID, readOnly bool, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err

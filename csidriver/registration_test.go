@@ -187,11 +187,11 @@ func hang(t *testing.T, cloud *client.Client) (undo func()) {
 	}
 }
 
-// TestNodeByName proves that a driver can start while the cloud hangs, even if
-// the driver's configuration contains only the name of the instance. While the
-// cloud hangs, the driver answers NodeUnpublishVolume, which does not need the
-// cloud. When the cloud is back, NodeGetInfo succeeds. If no instance has the
-// name, the driver ends with an error.
+// TestNodeByName configures a driver with the name of its instance, but without the instance's id.
+// The driver must ask the cloud for this id. The test proves that the driver can start while the
+// cloud hangs. While the cloud hangs, the driver answers NodeUnpublishVolume, which does not need
+// the cloud. When the cloud is back, NodeGetInfo succeeds. If no instance has the name, the driver
+// ends with an error.
 func TestNodeByName(t *testing.T) {
 	cloud := cloudtest.Start(t)
 	vm, err := cloud.CreateInstance(t.Context(), cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"})

@@ -43,9 +43,9 @@ var (
 )
 
 // nameOf returns name if it is a valid name in the cloud. For an invalid name, it returns "csi-"
-// and a hash of name. It also returns a hash if name has the form of a snapshot id, because the
-// cloud reserves these names. nameOf also hashes a name that already has the form "csi-"
-// and a hash. Otherwise this name could equal the result for another name.
+// and a hash of name. It does the same for a name with the form of a snapshot id, because the cloud
+// reserves these names. It also does the same for a name that consists of "csi-" and a hash.
+// Otherwise this name could equal the result for another name.
 func nameOf(name string) string {
 	if cloudName.MatchString(name) && !ownName.MatchString(name) {
 		return name
@@ -137,8 +137,8 @@ func (s *shape) set(field, k, v string) (err error) {
 // sizes is the range of sizes in GiB that a request accepts.
 type sizes struct{ least, most int }
 
-// sizesOf parses a capacity range and rounds it to whole GiB, because the size
-// of a disk is a whole number of GiB.
+// sizesOf parses a capacity range. It rounds the minimum up and the maximum down to whole GiB,
+// because the size of a disk is a whole number of GiB.
 func sizesOf(r *csi.CapacityRange) (s sizes, err error) {
 	least, most := r.GetRequiredBytes(), r.GetLimitBytes()
 	if least < 0 || most < 0 {

@@ -76,8 +76,8 @@ func TestSELinuxMount(t *testing.T) {
 	}
 }
 
-// TestSELinuxLabelsStay stages a volume with a request that contains no label for the whole volume.
-// It proves that the files keep the labels that the container runtime gave them.
+// TestSELinuxLabelsStay stages a volume without an SELinux label in the request. It proves that the
+// files keep the labels that the container runtime gave them.
 func TestSELinuxLabelsStay(t *testing.T) {
 	for _, fsType := range machine.Filesystems() {
 		t.Run(fsType, func(t *testing.T) {

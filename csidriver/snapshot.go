@@ -166,8 +166,8 @@ func (c *controller) GetSnapshot(ctx context.Context, req *csi.GetSnapshotReques
 }
 
 // ListSnapshots lists the snapshots of the project, the snapshots of one volume, or the snapshot
-// with one id. An unknown id gives an empty list. The list omits snapshots that are not ready to
-// use.
+// with the requested id. An unknown id gives an empty list. The list omits snapshots that are not
+// ready to use.
 func (c *controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	o, err := pageOf(req.GetMaxEntries(), req.GetStartingToken(), snapshotID)
 	if err != nil {

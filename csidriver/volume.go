@@ -25,7 +25,7 @@ type order struct {
 }
 
 // CreateVolume makes a disk and waits until its data is complete. If a disk
-// with this name exists and matches the request, CreateVolume returns this
+// with the requested name exists and matches the request, CreateVolume returns this
 // disk. The cloud compares the disk with the request.
 func (c *controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	o, err := c.orderOf(ctx, req)
@@ -132,8 +132,8 @@ func (c *controller) source(ctx context.Context, contentSource *csi.VolumeConten
 // sizeOf chooses the size of a volume. If the request contains a required size,
 // the volume gets this size. Otherwise the volume gets the size of the source.
 // Without a source, the volume gets the default size. If the default size
-// exceeds the limit of the request, sizeOf reduces it to this limit. If the
-// disk type has a higher minimum, sizeOf increases the size to this minimum.
+// exceeds the limit of the request, sizeOf reduces it to this limit. If this size is
+// below the minimum of the disk type, sizeOf increases it to this minimum.
 func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error) {
 	if o.sizes.least > 0 && o.sizes.least < least || o.sizes.most < least {
 		return 0, status.Errorf(codes.OutOfRange, "the size in capacity_range must be at least %d GiB, the size of the source", least)
@@ -188,8 +188,8 @@ func (c *controller) place(ctx context.Context, o order) (d cloudsim.Disk, err e
 }
 
 // isRegional reports whether the disk type supports regional disks. If the query of the disk type
-// fails, it returns true. Otherwise the method place would report without proof that the disk type
-// does not support regional disks.
+// fails, it returns true. If it returned false, the method place would report without proof that
+// the disk type does not support regional disks.
 func (c *controller) isRegional(ctx context.Context, diskType string) bool {
 	t, err := c.cloud.GetDiskType(ctx, diskType)
 	return err != nil || t.Regional
@@ -223,7 +223,7 @@ func (c *controller) createAt(ctx context.Context, d cloudsim.CreateDisk, p plac
 // repeatForExisting handles a name conflict with an existing disk. If the size and the place of the
 // existing disk fit the request, the method repeats the request with this size and place. The cloud
 // then compares all other properties. If the size or the place does not fit, the method returns the
-// error of the first request, which is in the argument differs.
+// error of the first request (the parameter named differs).
 func (c *controller) repeatForExisting(ctx context.Context, o order, differs error) (d cloudsim.Disk, err error) {
 	l, err := c.cloud.ListDisks(ctx, cloudsim.ListOptions{Name: o.disk.Name})
 	if err != nil {

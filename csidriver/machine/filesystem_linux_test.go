@@ -71,8 +71,9 @@ func TestRunToTheEndAfterDeadline(t *testing.T) {
 }
 
 // TestMkfsOnFullFileSystem proves that EnsureFilesystem returns the error of mkfs if the host has
-// no space for the data of the disk. EnsureFilesystem marks the disk's file before it runs mkfs. So
-// after the host has got more space, the next call runs mkfs again.
+// no space for the data of the disk. EnsureFilesystem marks the disk's file before it runs mkfs,
+// and the mark stays if mkfs fails. So after the host has got more space, the next call runs mkfs
+// again.
 func TestMkfsOnFullFileSystem(t *testing.T) {
 	needsVolumes(t)
 	dir := t.TempDir()

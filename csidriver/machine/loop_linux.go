@@ -42,8 +42,8 @@ func (l *Loop) Stay() error {
 	return l.Loop.Stay()
 }
 
-// Lapses reports whether the device has the lapse flag (LO_FLAGS_AUTOCLEAR). If the hypervisor
-// manages the device, Lapses returns true, so that the driver does not detach the device.
+// Lapses returns true if the hypervisor manages the device, or if the device has the lapse flag
+// (LO_FLAGS_AUTOCLEAR). The driver does not detach such a device.
 func (l *Loop) Lapses() (bool, error) {
 	if l.managed {
 		return true, nil

@@ -19,7 +19,7 @@ type Usage struct {
 // canonicalLabel returns a label in the format in which Linux shows it.
 func canonicalLabel(label string) string { return sortCategories(label) }
 
-// CanGrowMounted returns false, because this system has no mounts of volumes.
+// CanGrowMounted returns false, because the package mounts volumes only on Linux.
 func CanGrowMounted() bool { return false }
 
 func (l *Loop) Device() string            { return "" }

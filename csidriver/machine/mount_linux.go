@@ -263,8 +263,8 @@ func (l *Loop) Has(m Mount) bool {
 	return m.Major == loop.Major && m.Minor == l.Number
 }
 
-// isInDev reports whether the mounted device file is in /dev. The name of the file does not prove
-// this, because a pod can give any name to a file in its own tmpfs.
+// isInDev reports whether the mounted device file is in the filesystem at /dev. It compares
+// the filesystems and not the names, because a pod can give any name to a file in its own tmpfs.
 func (m Mount) isInDev() bool {
 	if m.FSType == "devtmpfs" { // the kernel has only one devtmpfs
 		return true

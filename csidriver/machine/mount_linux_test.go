@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUnmountAll proves that At and Seen find stacked mounts, bind mounts of a
-// folder and bind mounts of a file. UnmountAll removes all of them.
+// TestUnmountAll proves that the functions At and Seen find stacked mounts, bind
+// mounts of a folder and bind mounts of a file. UnmountAll removes all of them.
 func TestUnmountAll(t *testing.T) {
 	needsVolumes(t)
 	dir := privateDir(t)

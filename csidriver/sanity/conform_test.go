@@ -30,7 +30,7 @@ import (
 )
 
 // These are the names of environment variables. The tests set these variables in the processes that
-// they start. The variable with the name envProgram selects the program that TestMain runs.
+// they start. The variable SANITY_TEST_PROGRAM selects the program that TestMain runs.
 const (
 	envProgram  = "SANITY_TEST_PROGRAM"
 	envSelf     = "SANITY_TEST_SELF"
@@ -142,7 +142,8 @@ func (b *buggyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// rename changes the name of the disk in a request. It returns the name that the driver has chosen.
+// rename changes the name of the disk in a request if the bug is bugForgets or bugMemory. It
+// returns the original name.
 func (b *buggyTransport) rename(r *http.Request) (string, error) {
 	var body map[string]any
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {

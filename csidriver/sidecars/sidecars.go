@@ -61,8 +61,8 @@ const workers = 10
 
 // cluster contains the clients of the API server, and the informers that use these clients. All
 // controllers of a driver share one set of informers. The snapshot-controller has its own set. Two
-// drivers cannot share a set, because each provisioner adds an index of the same name to the
-// informer of PersistentVolumeClaims.
+// drivers cannot share a set. Each provisioner adds an index with the same name to the informer of
+// PersistentVolumeClaims, and an informer refuses a second index with this name.
 type cluster struct {
 	config
 	rest      *rest.Config

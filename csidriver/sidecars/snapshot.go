@@ -38,7 +38,7 @@ func (k *cluster) findSnapshotKinds(ctx context.Context) error {
 	return nil
 }
 
-// noLimit disables the shortening of generated names that contain a UUID.
+// noLimit keeps the complete UUID in the names that the csi-snapshotter generates.
 const noLimit = -1
 
 // commonSnapshots returns the snapshot-controller. The snapshot-controller
@@ -98,9 +98,9 @@ func (d *driver) takeSnapshots() loop {
 // the same group name.
 const lastCalls = 5 * time.Second
 
-// finish waits until all workers have ended, but not longer than lastCalls. Without this limit, it
-// would not return, because an idle worker never ends. The reason is that upstream's controller
-// does not shut down its queue of groups.
+// finish waits until all workers have ended, but not longer than lastCalls. Upstream's controller
+// does not shut down its queue of groups, so an idle worker never ends. Without the limit, finish
+// would therefore never return.
 func finish(workers *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {
