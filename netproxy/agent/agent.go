@@ -60,7 +60,8 @@ func (a *Agent) Ready() error {
 // prefer other agents, and waits up to the drain timeout for connections to
 // end. After that, it cuts the remaining connections.
 func (a *Agent) Run(ctx context.Context) error {
-	// After the end of ctx, sessions continue until their connections have ended.
+	// After the end of ctx, sessions continue until their connections have ended or the drain
+	// timeout is over.
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var running sync.WaitGroup
@@ -80,10 +81,10 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // waitRandom waits for a random time between 0.5 d and 1.5 d, so that many
-// agents do not call a server at the same moment. After the end of a session,
-// the wait is short, so that the agent soon connects again. This wait is also
-// random, because many agents may have lost their sessions with the same
-// server.
+// agents do not call a server at the same moment. If a session ends during
+// this wait, a shorter wait begins, so that the agent soon connects again. The
+// shorter wait is also random, because many agents may have lost their sessions
+// with the same server.
 func (a *Agent) waitRandom(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // no secret
 	defer t.Stop()
@@ -100,8 +101,8 @@ func (a *Agent) waitRandom(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sync calls each server that has no session with the agent. It reports whether
-// it resolved the names of all servers and all calls succeeded.
+// sync calls each server that has no session with the agent. It returns true
+// if every call has succeeded and if the names of all servers are resolved.
 func (a *Agent) sync(ctx, live context.Context, running *sync.WaitGroup) bool {
 	places, err := a.resolvePlaces(ctx)
 	if err != nil {
@@ -233,8 +234,8 @@ func (a *Agent) openSession(ctx, live context.Context, p place, running *sync.Wa
 }
 
 // add stores a session and returns true. If the agent already has a session with this server, add
-// returns false and does not store the new session. It adds the address of the new session to the
-// older session.
+// returns false and does not store the new session. Instead, it adds the address of the new session
+// to the older session. The method sync then regards this address as connected.
 func (a *Agent) add(s *session) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

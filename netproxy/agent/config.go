@@ -46,7 +46,7 @@ type Config struct {
 	// CountSource is CountDefault or CountMax. With CountMax, the agent uses the larger of two
 	// numbers: the result of Counter and the number that the servers report.
 	CountSource string
-	// Streams offers the extension of the protocol to servers. Package wire describes the
+	// Streams makes the agent offer a protocol extension to servers. Package wire describes the
 	// extension.
 	Streams bool
 	// DialLocal allows targets at loopback, link-local and unspecified addresses. The metadata

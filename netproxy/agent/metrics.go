@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Indexes of segments, the values of the metric label "segment". Upstream's agent uses the same
-// values.
+// Indexes of the array segments. This array contains the values of the metric label "segment".
+// Upstream's agent uses the same values.
 const (
 	fromServer = iota
 	toServer

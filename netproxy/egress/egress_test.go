@@ -13,7 +13,7 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/egress"
 )
 
-// The code of kube-apiserver accepts the configuration that YAML returns.
+// The code of kube-apiserver accepts the configuration that the method YAML returns.
 func TestKubeAPIServerAcceptsYAML(t *testing.T) {
 	dir := t.TempDir()
 	if err := certs.Make(dir, nil, time.Now()); err != nil {

@@ -1,13 +1,12 @@
-// Command konnectivity contains upstream's programs of the network proxy, for tests and
-// benchmarks: the server, the agent, the client, and kube-apiserver's egress selector. The code
-// of the command only calls upstream's code.
+// Command konnectivity runs upstream's network proxy for tests and benchmarks: the server, the
+// agent, the client, and kube-apiserver's egress selector. It only calls upstream's code.
 //
 //	konnectivity server|agent [upstream's flags]
 //	konnectivity dial SOCKET HOST:PORT       one connection with konnectivity-client
 //	konnectivity egress FILE HOST:PORT       one connection with k8s.io/apiserver and the configuration FILE
 //
-// The programs dial and egress copy stdin to the connection, and data from the connection to
-// stdout.
+// With "dial" or "egress", the command copies stdin to the connection. It also copies data from the
+// connection to stdout.
 package main
 
 import (

@@ -30,7 +30,7 @@ type destination struct {
 
 const (
 	// maxDestinations is the maximum number of hosts with separate counters. All
-	// further hosts use the shared counters named otherHosts.
+	// further hosts share one set of counters, under the host name otherHosts.
 	maxDestinations = 500
 	otherHosts      = "other"
 )

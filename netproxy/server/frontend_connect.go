@@ -203,7 +203,7 @@ func (t *httpTunnel) sendRefusal(err error) {
 	}
 	why := oneLine(err.Error())
 	if t.client.SetDeadline(time.Now().Add(t.server.cfg.HeaderTimeout)) == nil {
-		// An error of Fprintf means that the client is gone.
+		// An error of Fprintf does not matter, because the client is then gone or too slow.
 		fmt.Fprintf(t.client, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
 			code, why, len(why)+1, why)
 	}
@@ -263,7 +263,7 @@ func (t *httpTunnel) toTarget(send func(*wire.Chunk) error) error {
 
 // clientEnded handles the end of the client's data. It tells the target that the client's
 // data have ended. Then it waits until the target's data end, too. Upstream's protocol
-// cannot end one direction, so with upstream's agents the whole link ends.
+// cannot end only one direction, so with upstream's agents the whole link ends.
 func (t *httpTunnel) clientEnded(send func(*wire.Chunk) error) error {
 	ended := t.halfClosed()
 	if err := send(&wire.Chunk{Kind: wire.EOF}); err != nil {
@@ -345,9 +345,9 @@ func (t *httpTunnel) halfClosed() (ended bool) {
 	return false
 }
 
-// watchSilence ends the connection if no bytes move during the half-close timeout. It calls itself
-// again after each timeout. lastCount is the number of moved bytes at the previous call, or -1 at
-// the first call.
+// watchSilence runs once per half-close timeout until the connection ends. If no bytes have moved
+// since the previous call, it ends the connection. lastCount is the number of moved bytes at the
+// previous call, or -1 at the first call.
 func (t *httpTunnel) watchSilence(lastCount int64) {
 	now := t.conn.toward.Load() + t.conn.back.Load()
 	if now == lastCount {

@@ -66,8 +66,8 @@ func (s *Server) proxy(_ any, stream grpc.ServerStream) error {
 		return err
 	}
 	// The second argument of carry is abortFn. A link can call abortFn if the client does not read.
-	// Here abortFn does nothing, because this client disconnects by itself. Upstream's client
-	// disconnects if its caller does not read a packet within 10 s.
+	// Here abortFn does nothing, because upstream's gRPC client disconnects itself if its caller
+	// does not read a packet within 10 s.
 	l.carry(c.toTarget, func() {})
 	why := c.fromTarget(l)
 	l.leave()

@@ -241,9 +241,9 @@ func TestStalledTargetKeepsItsClient(t *testing.T) {
 	}
 }
 
-// isStalled reports whether the target's data has stalled on the only connection of b. The target
-// sends n bytes. isStalled returns true if more than n/16 bytes have arrived from the target, and
-// no more bytes arrive during the next 50 ms.
+// isStalled reports whether the target's data has stalled on the only connection of the server. The
+// target sends n bytes. isStalled returns true if more than n/16 bytes have arrived from the
+// target, and no more bytes arrive during the next 50 ms.
 func isStalled(b *bench, n int64) bool {
 	before := b.server.Status().Connections
 	time.Sleep(50 * time.Millisecond)
@@ -292,7 +292,7 @@ func TestAgentVanishes(t *testing.T) {
 	})
 }
 
-// A dial ends after the dial timeout, even if the agent does not answer.
+// If the agent does not answer a dial, the dial ends after the dial timeout.
 func TestDialTimeout(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.DialTimeout = 300 * time.Millisecond })
 	// This agent never answers.
@@ -338,7 +338,7 @@ func TestDialEndsWithItsClient(t *testing.T) {
 	b.await("both dials to end", func() bool { return agentLoad(b) == 0 })
 }
 
-// After invalid packets of an agent, the server continues to serve.
+// If an agent sends invalid packets, other agents and clients can still use the server.
 func TestHostileAgent(t *testing.T) {
 	b := newBench(t, func(c *server.Config) { c.Strategies = []server.Strategy{server.ByHost} })
 	s, _ := rawStream(t, b.agents, "/AgentService/Connect", "agentid", "evil", "agentidentifiers", "host=evil")
@@ -508,7 +508,8 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// openAndDrop dials n times, 16 at a time, and closes the connections in different states.
+// openAndDrop opens n connections, 16 at a time. It closes a third of them without data, a third
+// after a write, and a third after a write and a read.
 func openAndDrop(t *testing.T, ways []dialer, addr string, n int) {
 	var all sync.WaitGroup
 	work := make(chan int)
@@ -546,7 +547,7 @@ func openFiles(t *testing.T) int {
 	return len(all)
 }
 
-// A client that ends its stream without a dial does not end the process of the server.
+// If a client ends its stream without a dial, the server continues to run.
 func TestStreamWithoutDial(t *testing.T) {
 	b := newBench(t)
 	b.agent("one")

@@ -132,8 +132,8 @@ func TestTrustIdentifiers(t *testing.T) {
 	}
 }
 
-// nodeTokens is an Authenticator. It grants the host identifier NAME to the
-// token with the text NAME.
+// nodeTokens is an Authenticator. The token of a node is the node's name.
+// nodeTokens grants this name as a host identifier.
 type nodeTokens struct{}
 
 func (nodeTokens) Authenticate(_ context.Context, token string) (wire.Identifiers, error) {

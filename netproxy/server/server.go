@@ -94,7 +94,7 @@ func (s *Server) frontendServer(conf *tls.Config) *grpc.Server {
 		readBuffer = wire.ReadBuffer
 	}
 	// kube-apiserver opens a connection for each stream, and sends each header once per connection.
-	// So an HPACK header table would only use memory.
+	// So an HPACK header table would use memory without a benefit.
 	g := grpcServer(conf, s.cfg.FrontendKeepalive,
 		grpc.WriteBufferSize(wire.FrontBuffer), grpc.ReadBufferSize(readBuffer), grpc.HeaderTableSize(0),
 		grpc.MaxConcurrentStreams(maxCalls), grpc.ConnectionTimeout(s.cfg.HeaderTimeout))

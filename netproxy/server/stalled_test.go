@@ -10,7 +10,7 @@ import (
 // stallUpload opens a connection to a target that does not read. stallUpload sends data until
 // all buffers on the way to the target are full. If floods is true, the target also fills the
 // buffers on the way to the client. The function leave disconnects the client without a CLOSE_REQ.
-// The function read lets the target close its socket.
+// The function read makes the target close its socket.
 func stallUpload(t *testing.T, b *bench, frontend string, floods bool) (leave, read func()) {
 	t.Helper()
 	stop := make(chan struct{})

@@ -11,7 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/wire"
 )
 
-// For each strategy in this test, the server uses the agent with the matching identifiers or zone.
+// For each case, the test starts two agents with the IDs "right" and "wrong". The strategies prefer
+// the agent "right", so no connection may use the agent "wrong".
 func TestStrategies(t *testing.T) {
 	addr := target(t, echo)
 	_, port, _ := net.SplitHostPort(addr)

@@ -56,7 +56,7 @@ func speak(t *testing.T, a, b net.Conn) (client, server net.Conn) {
 }
 
 // The peer receives all bytes in the order of the writes. For one write to the
-// TLS connection, Records makes only a few writes to the socket.
+// TLS connection, Records makes at most three writes to the socket.
 func TestRecords(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

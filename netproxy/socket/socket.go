@@ -19,9 +19,9 @@ const (
 	// firstRead is the buffer size for short reads. It is also the largest buffer size for a TLS
 	// connection, because one read of a TLS connection returns at most one record.
 	firstRead = 16 << 10
-	// smallRead is the maximum size of a read that the Reader copies into a new
-	// buffer of the exact size. Without this copy, a few bytes would occupy a large
-	// buffer until the caller frees the bytes.
+	// smallRead is the maximum number of bytes in a small read. The Reader copies the bytes of a
+	// small read into a new buffer of the exact size. Without this copy, a few bytes would occupy a
+	// large buffer until the caller frees the bytes.
 	smallRead = 1 << 10
 	// datagram is the size of the buffer for a UDP datagram. No datagram is larger.
 	datagram = 64 << 10

@@ -21,7 +21,8 @@ type Identifiers struct {
 	DefaultRoute bool           `json:"defaultRoute,omitempty"`
 }
 
-// ParseIdentifiers parses the text form. It returns an error for each part that is not valid.
+// ParseIdentifiers parses the text form. If some parts are not valid, the error describes each of
+// these parts.
 func ParseIdentifiers(text string) (Identifiers, error) {
 	var id Identifiers
 	values, err := url.ParseQuery(text)

@@ -45,8 +45,8 @@ func AgentService(connect grpc.StreamHandler) *grpc.ServiceDesc {
 	return service("AgentService", map[string]grpc.StreamHandler{"Connect": connect})
 }
 
-// TunnelService returns the description of the gRPC service for agents that
-// have negotiated the extension.
+// TunnelService returns the description of the gRPC service for agents that have negotiated the
+// extension. The package comment describes the extension.
 func TunnelService(open, renew grpc.StreamHandler) *grpc.ServiceDesc {
 	return service("cloudsim.netproxy.v1.Tunnel", map[string]grpc.StreamHandler{"Open": open, "Renew": renew})
 }

@@ -23,8 +23,8 @@ func NewOutbox() *Outbox {
 	return &Outbox{packets: make(chan *Packet, 8), changed: make(chan struct{}, 1)}
 }
 
-// Send adds the packet p at the end of the queue. If ctx ends first, Send frees p's data and
-// returns the cause of the end.
+// Send adds the packet p at the end of the queue. If ctx ends before the queue has space, Send
+// frees p's data and returns context.Cause(ctx).
 func (o *Outbox) Send(ctx context.Context, p *Packet) error {
 	if o.Offer(p) {
 		return nil
@@ -71,7 +71,7 @@ func (o *Outbox) Post(p *Packet) {
 }
 
 // Run calls sendFn with one packet at a time. Run returns when ctx ends, when sendFn returns an
-// error, or when too many packets wait.
+// error, or when Post has dropped a packet.
 func (o *Outbox) Run(ctx context.Context, sendFn func(*Packet) error) error {
 	for {
 		select {

@@ -56,7 +56,8 @@ func CloseResponse(id int64, reason string) *Packet {
 // Drain returns a packet that reports that the agent will stop soon.
 func Drain() *Packet { return &Packet{Type: client.PacketType_DRAIN} }
 
-// DataPacket returns a packet with data. The data then belong to the packet.
+// DataPacket returns a packet with data. The new packet owns data, so the caller must not free
+// data.
 func DataPacket(id int64, data mem.BufferSlice) *Packet {
 	return &Packet{Type: client.PacketType_DATA, ID: id, Data: data}
 }
