@@ -20,7 +20,7 @@ import (
 
 // Networks holds the address ranges of a lab's cloud. A process can listen on each address of
 // 127.0.0.0/8, because Linux assigns the whole range to the loopback interface. Each lab on a
-// machine has its own two /16 ranges of 127.0.0.0/8, so two labs can run side by side. Real
+// host has its own two /16 ranges of 127.0.0.0/8, so two labs can run side by side. Real
 // machines use a VPC instead: see RealNetworks.
 type Networks struct {
 	Instances     string `json:"instances"`
@@ -195,9 +195,8 @@ func (n Networks) claimAgain(ctx context.Context) (release func(), err error) {
 
 func (n Networks) octet() int { return int(netip.MustParsePrefix(n.Instances).Addr().As4()[1]) }
 
-// orUnused returns n if n is not empty and no program listens in n. It returns an error if a
-// program listens in n. If n is empty, orUnused returns the first unused networks. The map
-// listeners is a result of usedNetworks.
+// orUnused returns the first unused networks if n is empty. Otherwise it returns n, or an error if
+// a program listens in n. The map listeners is a result of usedNetworks.
 func (n Networks) orUnused(listeners map[int]string) (Networks, error) {
 	if n.Instances != "" {
 		for octet, addr := range listeners {

@@ -151,9 +151,9 @@ func TestPKIHandshakes(t *testing.T) {
 	}
 }
 
-// handshake connects a client to a server. The client trusts server certificates that clientCA
-// signed. The server trusts client certificates that serverCA signed. With TLS 1.3 the client gets
-// the server's refusal on its first read, not in the handshake. So the client also reads.
+// handshake connects a client to a server. The argument clientCA is the authority that the client
+// trusts, and serverCA is the authority that the server trusts. With TLS 1.3 the client gets the
+// server's refusal on its first read, not in the handshake. So the client also reads.
 func (p PKI) handshake(t *testing.T, server, serverCA, client, clientCA string) error {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(p.CertFile(server), p.KeyFile(server))

@@ -26,10 +26,10 @@ type PullAdvice struct {
 	// Registries lists the names of the cloud's registry. PullAdvice creates no event for an image
 	// of this registry, because the registry's own error explains the cause.
 	Registries []string
-	// Internet and Mirrors are the machines' settings for image pulls. The event contains the URLs
-	// of the image's mirrors. If machines have no internet access, the event also contains the
-	// reason from Internet.Off. If the imagePullPolicy is Never, the event contains neither the
-	// URLs nor the reason.
+	// Internet and Mirrors are the machines' settings for image pulls. If the imagePullPolicy is
+	// Never, the event does not mention these settings. Otherwise the event contains the URLs of
+	// the image's mirrors. If machines have no internet access, the event also contains the
+	// reason from Internet.Off.
 	Internet Internet
 	Mirrors  []real.Mirror
 	// Load returns the command that loads an image.

@@ -19,8 +19,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real"
 )
 
-// Settings of a lab in containers with real machines. The lab has its own network namespace, so it
-// does not conflict with other labs.
+// Settings of a lab that runs real machines in containers. The lab has its own network namespace,
+// so it does not conflict with other labs.
 const (
 	vpcLink       = "vpc"
 	apiPort       = 6443
@@ -47,9 +47,9 @@ func networksOf(nodes lab.Nodes) lab.Networks {
 	return n
 }
 
-// vpc returns the settings of the machines' network (the VPC). The settings do not include internet
-// access. The router's container and the containers with machines share a network namespace. The
-// bridge of the VPC is in this namespace.
+// vpc returns the settings of the machines' network (the VPC). The field Internet of the result is
+// not set: connectedVPC sets it. The router's container and the containers with machines share a
+// network namespace. The bridge of the VPC is in this namespace.
 func vpc() real.Network {
 	n := networksOf(lab.Real).VPCNetwork(vpcLink)
 	n.BridgeOnHost = true
@@ -63,9 +63,10 @@ type Pulls struct {
 	Proxy      lab.Proxy     // HTTP proxy for pulls
 }
 
-// connectedVPC returns the settings of the VPC, and of its internet access. The second result
-// describes the internet access of the machines. The setting Isolated prevents connections from
-// machines to the networks of this container, because these networks contain the control plane.
+// connectedVPC returns the settings of the VPC, including the field Internet. The second result
+// describes the internet access of the machines. The field Isolated prevents connections from
+// machines to the Docker networks of the router's container, because these networks contain the
+// control plane.
 func connectedVPC(noInternet bool) (real.Network, lab.Internet, error) {
 	n := vpc()
 	found, err := lab.FindInternet(noInternet)

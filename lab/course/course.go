@@ -19,16 +19,16 @@
 //	console until      like console, but the expected output may appear late
 //	console fails      like console, but the commands fail
 //	console solution   the solution of the step's exercise; "until" and "fails" can follow
-//	console verify     checks that the user did the step; "# " begins a statement about the result of a command
+//	console verify     checks of the user's work; a "# " line above each command states its result
 //	console begin      checks of the state that the lab needs at its beginning
 //	console reset      commands that undo the lab; they work after each step
 //	text hint          a hint
 //
 // If a line of a command ends with a backslash, the command continues on the next line. If a
 // command begins a here-document, the command continues until the end of the here-document.
-// Other blocks are text. Readers of the page can open <details>, but `allinone lab` does not
-// print the content of <details>. So blocks with the word solution, verify or hint belong in
-// <details>.
+// Other blocks are text. `allinone lab` prints a step without the content of <details>, but
+// readers of the page can open it. Put blocks with the word solution, verify or hint in <details>.
+// Then `allinone lab` does not print them with the step.
 //
 // # Comparison of outputs
 //

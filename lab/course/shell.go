@@ -15,7 +15,8 @@ import (
 const lineTimeout = 2 * time.Minute
 
 // NewShell returns a Shell that runs each command line in a new /bin/sh, for at most lineTimeout.
-// The new /bin/sh first runs the file envFile, which sets the environment of the user's cluster.
+// The new /bin/sh first runs the file envFile, which sets the environment variables for the user's
+// cluster.
 func NewShell(envFile string) Shell {
 	environment := append(os.Environ(), "LC_ALL=C.UTF-8")
 	return func(ctx context.Context, line string) (string, int, error) {

@@ -59,9 +59,9 @@
 // contain these settings:
 //
 //   - manageNodesWithLabelSelector: kwok.x-k8s.io/node=fake. A Node has this label while its
-//     machine is on. An annotation instead of the label would not work: kwok v0.8.0 filters
-//     annotations in its own process, and ignores the update that removes an annotation. Kwok
-//     would then renew the lease forever, even after the deletion of the Node. A Node also has
+//     machine is on. An annotation instead of the label would not work. Kwok v0.8.0 filters
+//     annotations in its own process, and ignores the update that removes an annotation. So
+//     kwok would renew the lease forever, even after the deletion of the Node. A Node also has
 //     an annotation of the same name. This annotation only marks the Node as hollow, and no
 //     component removes it.
 //   - node stages that match this label. One stage must set Ready=True whenever Ready is
@@ -79,6 +79,6 @@
 //     when the Node gets the label.
 //
 // Only kwok may hold the leases of these nodes, because kwok also uses the leases as locks.
-// While a lease of another holder is valid, kwok ignores the node and the node's pods. The
-// other holder may be an earlier kwok that was killed.
+// While another program holds a node's lease, kwok ignores this node and its pods. An earlier kwok
+// that was killed also holds its leases until they expire.
 package hollow

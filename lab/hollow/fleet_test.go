@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
-// Some changes of an instance reset the boot state of the machine, so the kubelet must register
-// again. Other changes keep the boot state.
+// If an instance stops, boots or gets a replacement, the fleet resets the field hasRegistered. The
+// kubelet must then register again. Other changes of the instance keep hasRegistered.
 func TestFleet(t *testing.T) {
 	at := func(id cloudsim.InstanceID, state cloudsim.InstanceState, op cloudsim.OperationID, rev uint64) cloudsim.Instance {
 		return cloudsim.Instance{ID: id, State: state, Meta: cloudsim.Meta{Name: "one", Operation: op, Revision: rev}}
@@ -47,8 +47,8 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// changeMachine gets an earlier copy of a machine. If the machine has booted since the time of the
-// copy, changeMachine does not change the machine.
+// The argument of changeMachine is an earlier copy of a machine. If the machine has booted since
+// the time of the copy, changeMachine does not change the machine.
 func TestFleetIgnoresChangeOfEarlierBoot(t *testing.T) {
 	f := newFleet(slog.New(slog.DiscardHandler), nil)
 	i := cloudsim.Instance{ID: "i-1", State: cloudsim.InstanceRunning, Meta: cloudsim.Meta{Name: "one", Operation: "op-1"}}

@@ -82,8 +82,8 @@ func Run(ctx context.Context, log *slog.Logger, cfg Config) error {
 	return nil
 }
 
-// kubeClient returns a client without a rate limit. The callers limit their concurrent calls,
-// and the API server limits its clients itself.
+// kubeClient returns a client without a rate limit. The client needs no limit, because its callers
+// limit their concurrent calls and the API server limits its clients.
 func kubeClient(kubeconfig string) (kubernetes.Interface, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

@@ -40,8 +40,8 @@ type ipam struct {
 	books map[string]*book // by node name
 }
 
-// book holds the recent assignments of addresses to pods of one node. The pods in the informer
-// may not have these addresses yet.
+// book holds the recent assignments of addresses to pods of one node. The informer's copies
+// of the pods may not contain these addresses yet.
 type book struct {
 	given map[types.UID][]netip.Addr
 	last  map[netip.Prefix]netip.Addr
@@ -119,7 +119,7 @@ func (a *ipam) run(ctx context.Context) {
 	a.queue.run(ctx, func(ctx context.Context) bool { return cache.WaitForCacheSync(ctx.Done(), a.synced...) })
 }
 
-// sync assigns addresses to the pods that wait for addresses on a node.
+// sync assigns addresses to each pod of the node that needs addresses.
 func (a *ipam) sync(ctx context.Context, node string) error {
 	n, err := a.nodes.Get(node)
 	if apierrors.IsNotFound(err) || err == nil && !takesPods(n) {

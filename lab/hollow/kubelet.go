@@ -183,8 +183,8 @@ func (k *kubeletSet) addLabels(ctx context.Context, n *corev1.Node) error {
 }
 
 // powerOff removes kwok's label. If the Node is Ready, powerOff then sets the Node to NotReady.
-// After this change, kwok may set the Node to Ready once more. The informer's event about kwok's
-// update then causes another call of powerOff.
+// If kwok has not yet seen that the label is gone, it may set the Node to Ready again. The
+// informer's event about kwok's update then causes another call of powerOff.
 func (k *kubeletSet) powerOff(ctx context.Context, n *corev1.Node) error {
 	if hasKwokLabel(n) {
 		if err := k.patchLabels(ctx, n, map[string]any{fakeKey: nil}); err != nil {

@@ -149,8 +149,8 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// With the delays of real hardware, a rebooting machine's Node becomes NotReady, and later
-// Ready with a new boot id.
+// With the profile engine.Realistic, a reboot takes as long as on real hardware. During the reboot,
+// the machine's Node is NotReady. Later the Node is Ready again and has a new boot id.
 func TestRebootTakesTheNodeDown(t *testing.T) {
 	b := newBench(t, cloudtest.WithProfile(engine.Realistic))
 	i := b.create("one", "sim-1a")
@@ -162,9 +162,8 @@ func TestRebootTakesTheNodeDown(t *testing.T) {
 	})
 }
 
-// A new instance may have the name of an earlier instance. The new instance
-// waits until the cloud controller manager has deleted the earlier instance's
-// Node.
+// A new instance may have the name of an earlier instance. The hypervisor registers the
+// new instance only after the cloud controller manager has deleted the earlier instance's Node.
 func TestNewInstanceWaitsForOldNode(t *testing.T) {
 	b := newBench(t)
 	old := b.create("one", "sim-1a")

@@ -161,8 +161,8 @@ func (b *bench) awaitRefusal(url string) {
 	})
 }
 
-// A node port answers on every node. Successive connections go to the ready pods in turn, and
-// the responder answers in place of the pod. Each answer contains the name of the pod.
+// A node port answers on every node. The responder answers in place of the pods. It assigns
+// successive connections to the ready pods in turn. Each answer contains the name of the pod.
 func TestNodePort(t *testing.T) {
 	b := newBench(t)
 	one, two := b.createNodes()

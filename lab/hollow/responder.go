@@ -42,8 +42,8 @@ type socketKey struct {
 	port int32
 }
 
-// responder serves the ports of one machine, on the machine's address. Except for markFailed, only
-// the proxy's goroutine calls the methods of a responder.
+// responder serves the ports of one machine, on the machine's address. The goroutine of each socket
+// calls markFailed. Only the proxy's goroutine calls the other methods.
 type responder struct {
 	log     *slog.Logger
 	kubelet KubeletTLS
@@ -148,8 +148,8 @@ func (r *responder) listen(ctx context.Context, key socketKey, v *view) (*socket
 }
 
 // server returns a server that limits the size and time of a request's header,
-// and the idle time between requests. For all roles but the kubelet's API, it
-// also limits the time of an answer.
+// and the idle time between requests. It also limits the time of an answer, except for
+// answers of the kubelet's API.
 func (r *responder) server(role role, now func() *view) *http.Server {
 	srv := &http.Server{
 		ReadHeaderTimeout: 5 * time.Second,
@@ -185,8 +185,9 @@ func (r *responder) markFailed(key socketKey, s *socket, err error) {
 }
 
 // echo answers each datagram in place of a pod, until the caller closes conn. It ignores datagrams
-// that begin like an answer. An attacker can forge a datagram with the address and port of another
-// hollow node as its source. Without this rule, the two nodes would then answer each other forever.
+// that begin like an answer. An attacker can forge the source of a datagram, so that a node sends
+// its answer to another hollow node. Without this rule, the two nodes would then answer each other
+// forever.
 func echo(conn net.PacketConn, now func() *view) error {
 	var counter atomic.Uint64
 	buf := make([]byte, len(answerPrefix)) // the rest of the datagram is not needed

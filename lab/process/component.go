@@ -23,8 +23,8 @@ type component struct {
 	then       func(context.Context) error // called each time the component is ready, before dependent components start
 }
 
-// logName returns the name of the log of the component. The parts of this process write to the
-// lab's log.
+// logName returns the name of the log to which the component writes. If the component is a function
+// of this process, this is the name of the lab's log.
 func (c component) logName() string {
 	if c.run != nil {
 		return labLog

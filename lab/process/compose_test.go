@@ -12,7 +12,7 @@ import (
 )
 
 // flagsOf returns a map from the names of flags to their values. It keeps only the last part of
-// file paths, because the folders differ: with docker compose, each service has its own folder.
+// file paths, because the folders differ. With docker compose, each service has its own folder.
 // Without docker compose, all files are in one data dir.
 func flagsOf(args []string) map[string]string {
 	flags := map[string]string{}
@@ -43,9 +43,9 @@ var aboutPlaces = []string{
 	"--load-balancer-ip-mode", // depends on --show-clients
 }
 
-// Docker compose and `allinone up` start a component with equal flags, except for the flags in
-// aboutPlaces. In docker-compose.yaml, the control plane and the cloud have the flags for real
-// nodes, even if the nodes are hollow. So the lab of this test has real nodes.
+// Docker compose and `allinone up` start each component with the same flags, except for the flags
+// in aboutPlaces. In docker-compose.yaml, the control plane and the cloud always have the flags for
+// real nodes. So the test compares this file with a lab that has real nodes.
 func TestComposeStartsTheComponentsOfALab(t *testing.T) {
 	networks := lab.RealNetworks(lab.FirstVPC)
 	networks.Pods = lab.PodRange

@@ -46,8 +46,8 @@ type Config struct {
 	// Dialects lists the dialects that the cloud serves. A dialect is the API of another cloud.
 	// Each dialect has its own port.
 	Dialects []string
-	// DiskLinks returns additional paths for the device of a disk. At these paths, programs that
-	// use a dialect look for the device. DiskLinks may be nil.
+	// DiskLinks returns additional paths for the device of a disk. Programs that use a dialect
+	// expect the device at these paths. DiskLinks may be nil.
 	DiskLinks func(cloudsim.DiskID) []string
 	// RegistryHosts returns additional host names of the registry, for a project in a region.
 	// Programs that use a dialect expect the registry at these names. RegistryHosts may be nil.
@@ -67,8 +67,9 @@ type Config struct {
 	// kube-apiserver. If EgressConfig is not "", the lab runs no network proxy
 	// of its own.
 	EgressConfig string
-	// Volumes lets pods on real machines have volumes. Volumes has no effect unless CSIDir contains
-	// the output of `make csi`: the sidecars and the CustomResourceDefinitions of snapshots.
+	// Volumes enables volumes for pods on real machines. CSIDir must then contain the output of
+	// `make csi`: the sidecars and the CustomResourceDefinitions of snapshots. Otherwise the field
+	// has no effect.
 	Volumes bool
 	CSIDir  string
 	// ServeAs lists names of legacy drivers. The CSI driver also answers under these names

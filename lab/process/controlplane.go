@@ -40,9 +40,9 @@ type plan struct {
 	say             func(format string, args ...any) // reports progress to the user
 }
 
-// etcd returns the component etcd, which runs with fsync on. So neither SIGKILL nor a power cut
-// undoes an acknowledged write. Each of etcd's two ports requires a client certificate that etcd's
-// own authority signed.
+// etcd returns the component etcd, which calls fsync before it acknowledges a write. So neither
+// SIGKILL nor a power cut undoes an acknowledged write. Each of etcd's two ports requires a client
+// certificate that etcd's own authority signed.
 func (p plan) etcd(conf *tls.Config) component {
 	client, peer := p.ports.url("https", "etcd"), p.ports.url("https", "etcd-peer")
 	return component{

@@ -18,7 +18,7 @@ type Check struct {
 	Fix     string     `json:"fix,omitempty"` // advice, set only with a problem
 }
 
-// CheckState is the severity of a Check's problem.
+// CheckState says whether a Check found a problem, and how severe the problem is.
 type CheckState string
 
 // States of a Check.

@@ -42,10 +42,10 @@ func (d Dir) socketDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("cloudsim-%x", hash[:8]))
 }
 
-// ensureSocketDir creates socketDir if the lab needs it. The folder's name is
-// predictable, and any user can create a folder with this name. ensureSocketDir
-// therefore refuses a symbolic link, a folder of another user, and a folder to
-// which other users have access.
+// ensureSocketDir creates socketDir if the path of a socket in the data dir would be too long.
+// Otherwise it does nothing. The folder's name is predictable, and any user can create a folder
+// with this name. ensureSocketDir therefore refuses a symbolic link, a folder of another user, and
+// a folder to which other users have access.
 func (d Dir) ensureSocketDir() error {
 	dir := d.socketDir()
 	if !strings.HasPrefix(d.proxySocket(), dir) && !strings.HasPrefix(d.csiSockets(), dir) {

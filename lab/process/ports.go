@@ -71,8 +71,8 @@ func portsFrom(base int) portsByName {
 	return p
 }
 
-// isFrom reports whether base is positive and each port in p has the same number as in
-// portsFrom(base). It ignores ports that p does not contain.
+// isFrom reports whether base is positive and the ports in p are consecutive numbers from base. So
+// the port of portNames[i] must be base+i. isFrom ignores ports that p does not contain.
 func (p portsByName) isFrom(base int) bool {
 	for i, n := range portNames {
 		if port, ok := p[n]; ok && port != base+i {

@@ -116,10 +116,11 @@ func (p *plan) serverIPs() []net.IP {
 }
 
 // podFlags returns the flags for two tasks: the assignment of pod ranges to nodes, and the creation
-// of routes to these ranges. Nodes that the user adds count as hollow nodes. The kind of nodes
-// and the CCM determine which components do these tasks:
+// of routes to these ranges. The kind of nodes and the CCM determine which components do these
+// tasks:
 //
-//   - Hollow nodes: kube-controller-manager assigns the ranges. There are no routes.
+//   - Hollow nodes, or nodes that the user adds: kube-controller-manager assigns the ranges. The
+//     lab creates no routes.
 //   - Real nodes with the lab's CCM: the cloud's network assigns a range to each new instance. The
 //     CCM writes the range into the Node, and writes a route into the cloud's route table.
 //   - Real nodes with a CCM of the user: kube-controller-manager assigns the ranges, because other

@@ -71,8 +71,8 @@ func TestDownWithADamagedRecordEndsMachines(t *testing.T) {
 	}
 }
 
-// A new lab ends the machines that an earlier lab left, even if the new lab stops before its
-// hypervisor takes over these machines.
+// Normally the hypervisor of a new lab takes over the machines that an earlier lab left. If the new
+// lab stops before that, it ends these machines without its hypervisor.
 func TestMachinesWithoutAHypervisorEnd(t *testing.T) {
 	d := newDir(t)
 	layVPC(t, d)

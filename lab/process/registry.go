@@ -43,7 +43,7 @@ func (p *plan) registryFlags() []string { return []string{"--registry-listen=" +
 
 // registryFiles returns the files that a machine's kubelet needs to pull images from the registry.
 // The result also contains a file with RBAC objects, which the lab creates in the cluster. The
-// argument aliases contains further names of the registry.
+// strings in aliases are additional host names of the registry.
 func (p *plan) registryFiles(aliases []string) (map[string][]byte, error) {
 	var ecr *node.ECR
 	if p.ECRPlugin != "" {

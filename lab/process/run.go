@@ -286,9 +286,9 @@ func (p *plan) announce(ctx context.Context, units []*unit, d *recordFile, say f
 var ErrNodesNotReady = errors.New("not all nodes are Ready")
 
 // awaitLateNodes waits until all nodes are Ready, and then tells the user that they are Ready. If
-// ctx ends before all nodes are Ready, it returns ErrNodesNotReady with the report of awaitNodes.
-// If the field Error of this report is set, it uses the argument report instead. The caller got
-// this argument from announce.
+// ctx ends before all nodes are Ready, it returns an error that wraps ErrNodesNotReady and contains
+// its last report about the nodes. If this last report contains only a read error, the returned
+// error contains the argument report instead, which is an earlier report from announce.
 func (p *plan) awaitLateNodes(ctx context.Context, report NodesReport, say func(string, ...any)) error {
 	nodes, err := p.awaitNodes(ctx, 2*time.Second)
 	if err != nil {

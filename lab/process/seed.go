@@ -19,8 +19,8 @@ func (d Dir) tokenFile(component string) string { return d.path("cloud", compone
 
 // seedCloud creates the objects that the lab needs in its cloud. If an error occurs and no earlier
 // start of the lab has created these objects, it returns the error. If an earlier start has created
-// them, it only shows the error to the user, and the lab starts. A fault of the cloud can cause the
-// error. The user can delete this fault only if the lab runs.
+// them, it only shows the error to the user, and the lab starts. For example, a fault that the user
+// has set in the cloud can cause the error. To delete this fault, the user needs a running lab.
 func (p *plan) seedCloud(ctx context.Context) error {
 	m, err := p.dir.memory()
 	if err != nil {

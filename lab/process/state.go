@@ -19,8 +19,8 @@ import (
 
 // memory is the content of lab.json, which the next start reads.
 type memory struct {
-	// Ports maps each name in portNames to a port. The next start uses the same ports, so printed
-	// instructions stay correct.
+	// Ports maps each name in portNames to a port. The next start uses the same ports, so
+	// instructions that the lab printed earlier stay correct.
 	Ports map[string]int `json:"ports"`
 	// Networks holds the networks in which the cloud's instances have addresses.
 	Networks lab.Networks `json:"networks"`
@@ -211,6 +211,7 @@ func (d Dir) killLeftovers(ctx context.Context) (swept []string, err error) {
 	return swept, nil
 }
 
-// sweepPatience is the time after which killLeftovers kills a process a second time. If the process
-// still runs after another sweepPatience, killLeftovers returns an error.
+// sweepPatience is the time for which killLeftovers waits for the end of a killed process. If the
+// process still runs after this time, killLeftovers kills it again and waits a second time. If the
+// process still runs after the second wait, killLeftovers returns an error.
 const sweepPatience = 5 * time.Second

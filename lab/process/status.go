@@ -27,8 +27,8 @@ type Report struct {
 	Ready      bool              `json:"ready"`
 	Components []ComponentReport `json:"components"`
 
-	// Machines contains the number of Ready nodes. Only the report that the function
-	// Config.OnReady gets has this field.
+	// Machines contains the number of Ready nodes. This field is set only in the report for
+	// the function Config.OnReady.
 	Machines *NodesReport `json:"machines,omitempty"`
 }
 

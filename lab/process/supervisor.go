@@ -171,8 +171,8 @@ func (s *supervisor) runOnce(ctx context.Context, u *unit) error {
 	return nil
 }
 
-// settle waits until a unit that just started is ready. Then it calls the function u.then, and lets
-// the units start that wait for this unit.
+// settle waits until a unit that just started is ready. Then it calls the function u.then. If
+// u.then returns no error, the units that wait for this unit can start.
 func (s *supervisor) settle(ctx context.Context, u *unit, pid int, began time.Time) error {
 	if !u.component.ready.Await(ctx) {
 		return nil // the unit exits or the lab stops; runOnce handles both

@@ -332,7 +332,8 @@ func TestComponentOrderIsChecked(t *testing.T) {
 	}
 }
 
-// startSupervisor runs testSupervise in another process, and waits until its two components run.
+// startSupervisor starts a supervisor with two components in another process (see the function
+// testSupervise). It waits until both components run.
 func startSupervisor(t *testing.T) (Dir, *exec.Cmd, record) {
 	t.Helper()
 	self, err := os.Executable()

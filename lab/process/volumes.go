@@ -46,8 +46,8 @@ func (p *plan) csiController() component {
 	}
 }
 
-// csiSidecars returns the component that runs Kubernetes' CSI sidecars. The sidecars call the
-// driver on behalf of volume claims.
+// csiSidecars returns the component that runs Kubernetes' CSI sidecars. For example, the sidecars
+// call the driver to create a disk for a PersistentVolumeClaim.
 func (p *plan) csiSidecars() component {
 	url := p.ports.url("http", "csi-sidecars")
 	sockets := []string{p.dir.csiSocket()}

@@ -73,8 +73,9 @@ func answerRule(from string, protocol, table, order int) *netlink.Rule {
 }
 
 // forgetAnswers deletes the rules and routes with which the host routes the answers of servers in
-// the VPC. The kernel does not delete these rules and routes together with the link. If no rule
-// exists, forgetAnswers returns nil.
+// the VPC. The argument link is the name of the lab's network interface on the host. The kernel
+// keeps these rules and routes after the deletion of this network interface. If no rule exists,
+// forgetAnswers returns nil.
 func forgetAnswers(link string) error {
 	rules, err := netlink.RuleList(netlink.FAMILY_V4)
 	if err != nil {

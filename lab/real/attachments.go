@@ -14,7 +14,8 @@ type attachments struct {
 	disks  map[cloudsim.DiskID]cloudsim.Disk
 }
 
-// replace stores the attached disks from a list of all disks of the cloud.
+// replace replaces the stored disks with the attached disks in the given list. The list must
+// contain all disks of the cloud.
 func (a *attachments) replace(disks []cloudsim.Disk) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -27,7 +28,7 @@ func (a *attachments) replace(disks []cloudsim.Disk) {
 }
 
 // take stores a new version of a disk. If deleted is true, take removes the disk instead. It
-// returns the instances to which the old version or the new version is attached.
+// returns the instances in the attachments of the old version and of the new version.
 func (a *attachments) take(d cloudsim.Disk, deleted bool) (changed []cloudsim.InstanceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,8 +42,8 @@ func (a *attachments) take(d cloudsim.Disk, deleted bool) (changed []cloudsim.In
 	return changed
 }
 
-// wantedDisks returns the disks that an instance's machine must have as devices. Until
-// replace has stored a list, known is false.
+// wantedDisks returns the disks that an instance's machine must have as devices. The
+// result known is false until the first call of the method replace.
 func (a *attachments) wantedDisks(id cloudsim.InstanceID) (wanted map[cloudsim.DiskID]cloudsim.Disk, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -67,8 +67,7 @@ func (c cgroup) child(name string) cgroup {
 	return cgroup{c.hierarchies, filepath.Join(c.name, name)}
 }
 
-// isPresent reports whether the cgroup exists in any hierarchy, even if no process is in the
-// cgroup.
+// isPresent reports whether the cgroup exists in at least one hierarchy. The cgroup may be empty.
 func (c cgroup) isPresent() bool {
 	return slices.ContainsFunc(c.hierarchies, func(h hierarchy) bool {
 		_, err := os.Stat(c.pathIn(h))
@@ -227,8 +226,9 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// thaw continues the frozen processes in the cgroup and its children. In cgroup v1, SIGKILL does
-// not end a frozen process. In cgroup v2, SIGKILL also ends frozen processes, so thaw does nothing.
+// thaw lets the frozen processes in the cgroup and its children run again. In cgroup v1, SIGKILL
+// does not end a frozen process. In cgroup v2, SIGKILL also ends frozen processes, so thaw does
+// nothing.
 func (c cgroup) thaw() error {
 	for _, h := range c.hierarchies {
 		if !h.hasController("freezer") {

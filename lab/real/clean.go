@@ -18,7 +18,7 @@ const vpcFile = "vpc.netns"
 // Clean removes the resources that remain from a hypervisor with the given dir, name and link.
 // These resources are processes of machines, cgroups, loop devices, mounts, the network and the
 // link. Clean finds these resources by their names and paths. The second loop device of a disk (see
-// device.spareLoop) is an exception, because it does not always have a backing file with a path.
+// device.spareLoop) is an exception, because it has no backing file until the kubelet uses it. So
 // Clean reads the number of this device from a file in the machine's folder. If a resource is
 // missing, Clean continues with the other resources. It does not delete the data in disks.
 func Clean(ctx context.Context, dir, name, link string) error {

@@ -97,8 +97,8 @@ type Programs struct {
 	Proxy    string
 	Kubectl  string
 	Plugin   string // the kubelet's image credential provider
-	// Plugins maps the names of further image credential providers on a machine to their paths on
-	// the host.
+	// Plugins lists image credential providers in addition to Plugin. It maps the name of each
+	// provider on a machine to the provider's path on the host.
 	Plugins  map[string]string
 	Allinone string // contains the CSI driver's node part and the network proxy's agent
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inContainer is the environment variable that marks the test's process in the container.
+// inContainer is an environment variable. The test sets it only for its process in the container.
 const inContainer = "REAL_TEST_IN_CONTAINER"
 
 // TestOpenContainer starts the test program again in a container. The container sees the cgroup of

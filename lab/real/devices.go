@@ -33,7 +33,7 @@ type Disks struct {
 
 // machineDevices manages the folder /dev of one machine, and the block devices of the machine's
 // disks. A separate goroutine updates the devices, because the goroutine that manages the machine
-// waits while the machine shuts down.
+// waits while the machine shuts down. During this wait, users can still attach and detach disks.
 //
 // The folder /dev is in memory, and is mounted in the machine's folder on the host. A disk is a
 // loop device of the host. The machine has device nodes only for its own disks and for usual
@@ -62,7 +62,8 @@ type device struct {
 	number int
 	// spareLoop is the number of a second loop device, which the kubelet needs for a raw block
 	// volume. The kubelet makes the disk's device the backing file of the second device. So the
-	// disk's device stays in use. If a restarted hypervisor does not know the number, it is 0.
+	// disk's device stays in use. After a restart, the hypervisor reads the number from a file. If
+	// this file is missing or unfinished, spareLoop is 0.
 	spareLoop int
 	readOnly  bool
 	shown     bool // whether the machine has the device nodes and links
@@ -83,8 +84,9 @@ func (h *hypervisor) newDevices(id cloudsim.InstanceID, f folder, c cgroup, log 
 	}
 }
 
-// keepUpToDate updates the devices and reports them to the cloud after each notification, until ctx
-// ends.
+// keepUpToDate updates the devices and reports them to the cloud after each notification in
+// d.changed. For example, the hypervisor sends a notification when a disk is attached. keepUpToDate
+// returns when ctx ends.
 func (d *machineDevices) keepUpToDate(ctx context.Context) {
 	failing := false
 	d.changed.forEach(ctx, func() error {
@@ -263,9 +265,9 @@ func resize(l *loop.Loop, size int64) error {
 }
 
 // fenceOthers fences the devices of a disk on machines to which the disk is no longer attached. It
-// also fences each device of the disk that this machine still has, because add then makes a new
-// device. Reads and writes of a fenced device fail. Without fenceOthers, a machine could still
-// write to a disk that a user has detached by force.
+// also fences each old device of the disk on this machine, because its caller, the method add,
+// makes a new device. Reads and writes of a fenced device fail. Without fenceOthers, a machine
+// could still write to a disk that a user has detached by force.
 func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	all, err := loop.List()
 	if err != nil {
@@ -285,8 +287,8 @@ func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {
 	return errors.Join(errs...)
 }
 
-// fence makes all reads and writes of the loop device with the given number fail. If openDevice
-// returns no device, fence does nothing.
+// fence prevents all reads and writes of the loop device with the given number. It does nothing if
+// the device is already fenced, or is not the machine's device for the file at path.
 func fence(node, path string, number int) error {
 	l, err := openDevice(node, path, number)
 	if err != nil || l == nil {
@@ -406,8 +408,8 @@ func (d *machineDevices) powerOn(ctx context.Context) error {
 
 // powerOff removes all devices and /dev of a machine. The caller must wait until the machine has
 // ended. The method unmounts /dev without first removing the device nodes and links in it, because
-// root on the machine could prevent this removal. For example, root can put a folder in place of a
-// link.
+// the root user of the machine could prevent this removal. For example, this user can put a folder
+// in place of a link.
 func (d *machineDevices) powerOff(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -426,9 +428,9 @@ func (d *machineDevices) powerOff(ctx context.Context) error {
 	return unmountDev(d.folder)
 }
 
-// adopt finds the existing devices of a machine after a restart of the hypervisor. If an earlier
-// version of the lab has started the machine, the machine uses the host's /dev, and its CSI driver
-// makes the devices of disks. In this case, the method does nothing.
+// adopt finds the existing devices of a machine after a restart of the hypervisor. A machine
+// that was started by an older release of the lab uses the host's /dev, and the CSI driver on the
+// machine makes the devices of disks. For this machine, the method does nothing.
 func (d *machineDevices) adopt() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -472,9 +472,9 @@ func TestReportAfterLoadState(t *testing.T) {
 	}
 }
 
-// TestEmptySecondDeviceFile empties the file with the number of a disk's second loop device (see
-// spareFolder). It proves that the disk can still be detached and attached again. A full disk of
-// the host or a power cut can leave an empty file.
+// TestEmptySecondDeviceFile proves that a disk can be detached and attached again even if its file
+// in spareFolder is empty. This file contains the number of the disk's second loop device. After a
+// power cut or when the host's disk is full, the file can be empty.
 func TestEmptySecondDeviceFile(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))
@@ -499,8 +499,8 @@ func TestEmptySecondDeviceFile(t *testing.T) {
 		t.Fatalf("device of the disk: got %+v and the nodes %v", have, d.listNodes())
 	}
 
-	// The file with the number of the second device is now empty, so a restarted hypervisor does
-	// not find the device. The machine must not get the device with the number 0 instead.
+	// From an empty file, a restarted hypervisor reads the number 0. This number means that the
+	// hypervisor knows no second device. The machine must not get the device loop0.
 	t.Cleanup(func() { _ = loop.Release(context.WithoutCancel(t.Context()), have.spareLoop) })
 	empty()
 	later := b.h.newMachine("i-000001").devices

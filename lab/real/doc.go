@@ -12,8 +12,9 @@
 //	stopped                    the machine is off and its disk stays
 //	deleted                    delete the disk
 //
-// A machine that ends by itself has crashed. It stays off until a user reboots its
-// instance. Meanwhile the cloud still shows the instance as running.
+// A machine that ends by itself has crashed. It stays off until the next operation on its instance,
+// for example a reboot, or until the next start of the hypervisor. Meanwhile the cloud still shows
+// the instance as running.
 //
 // # Files and host resources
 //
@@ -26,7 +27,7 @@
 //	  disk/            data that stays when the machine is off
 //	                   (image files are hard links to the files in images/KEY/)
 //	  dev/             the machine's /dev, while the machine is on
-//	  spares/          one file per disk: the number of its second loop device
+//	  spares/          one file per disk: the number of the disk's second loop device
 //	  etc/             files that the machine reads at boot
 //	  boot.json        the boot settings: see package boot
 //	  booted           ID of the cloud operation that started the machine
@@ -45,9 +46,9 @@
 // If Config.Zones is empty, a hypervisor serves all zones. Otherwise it serves only the zones in
 // Config.Zones. Hypervisors of different zones can share a network namespace, but each hypervisor
 // needs its own folder and name. These hypervisors use the bridge and the routes that a router
-// process creates with the function Route. The bridge is in the shared network namespace, so the
-// machines' cables (veth pairs) stay in the bridge when the router ends. The kernel deletes a cable
-// when the cable's machine ends.
+// process creates with the function Route. The bridge is in the shared network namespace. So the
+// machines' cables (veth pairs) stay connected to the bridge when the router ends. The kernel
+// deletes a cable when the cable's machine ends.
 //
 // # End of a machine
 //

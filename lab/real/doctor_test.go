@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Doctor counts used inotify instances and reports a problem if too few are free.
+// Doctor counts the inotify instances in use. It reports a problem if too few instances are free.
 func TestInotify(t *testing.T) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err != nil {

@@ -37,8 +37,8 @@ const (
 // CredentialDir is the folder on a machine that contains the files of Registry.Kubelet.
 const CredentialDir = etcKubernetes + "/credprovider"
 
-// shutdownGrace is the time that the processes of a machine have to end after SIGTERM. After this
-// time, the machine's first process ends, and the kernel kills the remaining processes.
+// shutdownGrace is the longest time between SIGTERM and the end of a machine's processes. After
+// this time, the machine's first process ends, and the kernel kills the remaining processes.
 const shutdownGrace = 3 * time.Second
 
 //go:embed files
@@ -69,7 +69,8 @@ func glob(dir, pattern string) ([]string, error) {
 	return found, err
 }
 
-// folder is the host's folder of a machine, with its disk, configuration and logs.
+// folder is the path of a machine's folder on the host. The folder contains the machine's disk,
+// configuration and logs.
 type folder string
 
 func (f folder) path(elem ...string) string {
@@ -98,7 +99,7 @@ func (f folder) writeFile(name string, content []byte, mode fs.FileMode) error {
 }
 
 // writeAll calls writeFile for each file in the map files. The keys of this map are paths relative
-// to the machine's folder dir.
+// to dir. The parameter dir is a path in the machine's folder.
 func (f folder) writeAll(dir string, files map[string][]byte) error {
 	for name, content := range files {
 		if err := f.writeFile(filepath.Join(dir, name), content, 0o600); err != nil {
@@ -128,8 +129,8 @@ func (f folder) remove(name string) error {
 	return errors.Join(root.RemoveAll(strings.TrimPrefix(name, "/")), root.Close())
 }
 
-// diskDirs maps folders of the host to mount points in the machine. The folders under disk/
-// keep their data while the machine is off.
+// diskDirs maps paths in the machine's folder on the host to mount points in the machine. The
+// folders under disk/ keep their data while the machine is off.
 var diskDirs = map[string]string{
 	"disk/kubelet":    "/var/lib/kubelet",
 	"disk/containerd": "/var/lib/containerd",
@@ -234,8 +235,8 @@ func tunableValues() map[string]string {
 	}
 }
 
-// spec returns the boot settings of the machine. The environment of the container runtime
-// contains runtimeEnv.
+// spec returns the boot settings of the machine. The parameter runtimeEnv contains environment
+// variables for containerd.
 func (f folder) spec(i cloudsim.Instance, p Programs, runtimeEnv []string) boot.Spec {
 	s := boot.Spec{
 		Hostname: i.Name, Root: f.path("root"), Tunables: tunableValues(), Grace: shutdownGrace,

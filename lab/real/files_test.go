@@ -142,7 +142,8 @@ func inTime(t *testing.T, fn func() error) error {
 }
 
 // If an image name contains an alias of the registry, the machine pulls the image from the
-// registry. The machine also has the credential providers in Programs.Plugins.
+// registry. The test also checks that the machine gets the credential providers in
+// Programs.Plugins.
 func TestAliasesOfTheRegistry(t *testing.T) {
 	f := folder(t.TempDir())
 	ca := filepath.Join(t.TempDir(), "ca")

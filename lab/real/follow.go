@@ -92,11 +92,11 @@ func object[T any](e cloudsim.Event) (value T, err error) {
 // nameEvery is the interval at which awaitName reads the Node.
 const nameEvery = 500 * time.Millisecond
 
-// awaitName waits while the cluster still has the Node of an earlier instance with the same name.
-// The cloud controller manager deletes this Node. Without this wait, the new kubelet would use the
-// old Node, and would lose this Node when the cloud controller manager deletes it. If the instance
-// changes before the Node is deleted, awaitName returns false, because a user may have stopped or
-// deleted the instance.
+// awaitName waits while the cluster still has the Node of an earlier instance with the name of
+// instance i. The cloud controller manager deletes this Node. Without this wait, the new kubelet
+// would use the old Node, and would lose this Node when the cloud controller manager deletes it. If
+// instance i changes during the wait, awaitName returns false, because a user may have stopped or
+// deleted instance i.
 func (h *hypervisor) awaitName(ctx context.Context, i cloudsim.Instance, changed notification) (free bool, err error) {
 	logged := false
 	for {

@@ -79,9 +79,9 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// The method Run can fail before the hypervisor has taken over the machines of an earlier
-// hypervisor. If the context of Run has ended, Run ends these machines. Otherwise the machines
-// continue to run.
+// The function Run can fail before it has taken over the machines of an earlier hypervisor. If the
+// context of Run has ended by then, Run ends these machines. Otherwise the machines continue to
+// run.
 func TestFailsWithoutEndingMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")

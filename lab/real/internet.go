@@ -117,8 +117,8 @@ func (v *vpc) routeInternet(host *netlink.Handle) error {
 			configure(v.link, bridgeName, v.in6(v.Router)), configure(host, v.Link, v.in6(v.Host)),
 			inNamespace(v.ns, func() error { return writeSetting(forward6, "1") }),
 			host.RouteReplace(&netlink.Route{LinkIndex: cable.Attrs().Index, Dst: ipNet(v.vpc6()), Gw: v.in6(v.Router).Addr().AsSlice()}),
-			// Without this route, the router and the host would send a packet with an unused
-			// destination to each other again and again.
+			// Without this route, the router and the host would send a packet for an unused address
+			// to each other again and again.
 			v.link.RouteReplace(&netlink.Route{Dst: ipNet(v.vpc6()), Type: unix.RTN_UNREACHABLE}),
 		); err != nil {
 			return err
@@ -172,7 +172,7 @@ type guard struct {
 // deniedRanges lists address ranges to which the firewall forwards no packets from machines. These
 // ranges contain addresses that are valid only on the host's own links, and addresses of the
 // metadata services of clouds. If the host is a virtual machine of a cloud, pods must not reach the
-// metadata service of this cloud. The service would give the host's credentials to the pods.
+// metadata service of this cloud. Otherwise the service could give the host's credentials to pods.
 var deniedRanges = parsePrefixes(
 	"127.0.0.0/8", "169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 	"::1/128", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128",

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudsim-dev/allinone/lab/real/archive"
 )
 
-// containerd has a record for each name of an image, and also records with a digest in place of a
-// name. The removal of the last name also removes the records with a digest.
+// containerd has a record for each name of an image. An image can also have records with a digest
+// in place of a name. The removal of the last name also removes the records with a digest.
 func TestRemovalIncludesDigestRecords(t *testing.T) {
 	all := parseList(`REF TYPE DIGEST SIZE PLATFORMS LABELS
 example.org/a:1 application/vnd.oci.image.manifest.v1+json sha256:aa 61.0 MiB linux/amd64 -
@@ -37,8 +37,8 @@ sha256:dd application/vnd.oci.image.manifest.v1+json sha256:bb 1.0 MiB linux/amd
 	}
 }
 
-// The user root of a machine can change the machine's /etc/hostname. The hypervisor's commands do
-// not read this file, so they still find the machine by the name of its node.
+// The user root of a machine can change the machine's /etc/hostname. EnterCommand and Images do not
+// read this file, so they still find the machine by the name of its node.
 func TestNodeNamesOfMachines(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a [lab]")
 	for _, id := range []string{"i-000001", "i-000002"} {
@@ -142,8 +142,8 @@ func TestLoadFullDisk(t *testing.T) {
 	}
 }
 
-// removeUnfinishedLoads deletes the files of a killed load, and keeps the archives of loaded
-// images.
+// If a user kills a command while it loads an image, temporary files remain. removeUnfinishedLoads
+// deletes these files, but keeps the archives of loaded images.
 func TestRemoveUnfinishedLoads(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a [lab]")
 	for _, path := range []string{"load-123/layout/blob", "abc.tar"} {

@@ -47,10 +47,10 @@ type machine struct {
 	// mustReport is true from the beginning of a shutdown until the hypervisor sets the
 	// machine's Node to NotReady.
 	mustReport bool
-	// agentExpiry is the time at which the certificate of the network proxy's agent expires. It is
-	// the zero time if an earlier process of the hypervisor issued the certificate. The hypervisor
-	// does not read the time from the certificate's file, because root on the machine can replace
-	// this file.
+	// agentExpiry is the time at which the certificate of the network proxy's agent expires. If an
+	// earlier hypervisor issued the certificate, agentExpiry is the zero time, and renewAgent
+	// replaces the certificate at once. The hypervisor does not read the time from the
+	// certificate's file, because root on the machine can replace this file.
 	agentExpiry time.Time
 }
 

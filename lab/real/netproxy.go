@@ -69,10 +69,11 @@ func (m *machine) identifyAgent(i cloudsim.Instance, n *NetworkProxy) error {
 	return nil
 }
 
-// renewAgent replaces the certificate of a running machine's agent if the certificate expires soon,
-// or if an earlier hypervisor issued the certificate. The agent reads the new files on its next
-// connection to the proxy server. The server checks a certificate only when an agent connects,
-// so an open connection does not need the new certificate.
+// renewAgent replaces the certificate of a running machine's agent if the certificate expires soon.
+// It also replaces a certificate that an earlier hypervisor issued, because this hypervisor does
+// not know when that certificate expires. The agent reads the new files on its next connection to
+// the proxy server. The server checks a certificate only when an agent connects, so an open
+// connection does not need the new certificate.
 func (m *machine) renewAgent(i cloudsim.Instance, now time.Time) error {
 	n := m.h.cfg.NetworkProxy
 	if n == nil || m.agentExpiry.Sub(now) > cert.RenewBefore {

@@ -35,8 +35,8 @@ func machineWith(t *testing.T, n *NetworkProxy) *machine {
 	return &machine{h: &hypervisor{cfg: Config{NetworkProxy: n}}, folder: folder(t.TempDir())}
 }
 
-// The agent of a machine has the node's name as its id. Only root can read the agent's
-// certificate, its key, and the certificate of its CA.
+// The id of the network proxy's agent on a machine is the name of the instance. Only root can read
+// the agent's certificate, the agent's key, and the CA certificate.
 func TestNetworkProxy(t *testing.T) {
 	var s boot.Spec
 	if err := machineWith(t, nil).addAgent(&s, cloudsim.Instance{}); err != nil || len(s.Programs) > 0 {

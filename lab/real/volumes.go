@@ -37,8 +37,8 @@ const (
 // disksDir returns the folder path that identifies the loop devices of a hypervisor. The kernel
 // stores a file path for each loop device. A device belongs to the hypervisor if its stored path
 // begins with this folder path. In machines from an earlier version of the hypervisor, the folder
-// contains the disks of the cloud. Newer machines do not have the folder, but the hypervisor still
-// gives their devices such paths.
+// contains the disks of the cloud. Newer machines do not have the folder, but the paths of their
+// devices still begin with this folder path.
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a running

@@ -19,7 +19,7 @@ import (
 )
 
 // Network holds the addresses of a lab's machines. VPC and Pods must not overlap a network
-// to which this host already has a route. Free checks this.
+// to which this host already has a route. The function Free checks this condition.
 type Network struct {
 	// VPC contains the addresses of the router, the host, all instances and all load balancers.
 	VPC netip.Prefix

@@ -368,8 +368,8 @@ func explainMissing(err error) error {
 	return explain(err)
 }
 
-// checkImage returns the image with its full name. It returns an error if the name is
-// invalid or the image is for another platform.
+// checkImage returns an Image with the full form of imageName as its Name. If imageName is "", the
+// Name is "" too. It returns an error if imageName is invalid or the image is for another platform.
 func checkImage(imageName string, image v1.Image) (Image, error) {
 	one := Image{image: image}
 	if imageName != "" {

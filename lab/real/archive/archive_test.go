@@ -112,7 +112,7 @@ func load(t *testing.T, raw []byte) (all []Image, err error) {
 	return all, err
 }
 
-// For each format, the package returns an image with the same layers and the same full name.
+// For each format, Read or Open returns the original image with its full name.
 func TestFormats(t *testing.T) {
 	m := newImage(t, runtime.GOARCH)
 	docker, oci := dockerTar(t, m), tarOf(t, layoutDir(t, m, map[string]string{"org.opencontainers.image.ref.name": "web:v1"}))

@@ -31,9 +31,9 @@ func Sockets(getenv func(string) string) ([]string, error) {
 	return all, nil
 }
 
-// Save returns an archive of the image from the first engine that has the image. The caller must
-// close the archive. Save uses the call GET /images/get of the Docker Engine API, which Podman also
-// serves.
+// Save asks the engine (Docker or Podman) at each socket for the image. It returns the first
+// archive that it gets, and the caller must close this archive. Save uses the call GET /images/get
+// of the Docker Engine API, which Podman also serves.
 func Save(ctx context.Context, sockets []string, image string) (io.ReadCloser, error) {
 	var errs []error
 	for _, socket := range sockets {

@@ -66,8 +66,8 @@ func (m Image) Write(w io.Writer) (unpacked int64, err error) {
 	return unpacked, explain(out.Close())
 }
 
-// writeLayer returns the unpacked size of a layer. If written does not contain the layer's
-// digest yet, writeLayer also writes the layer and adds the digest to written.
+// writeLayer returns the unpacked size of a layer. If the map written does not contain the layer's
+// digest yet, writeLayer also writes the layer and adds the digest to the map.
 func writeLayer(out *tar.Writer, l v1.Layer, written map[v1.Hash]bool) (unpacked int64, err error) {
 	d, err := l.Digest()
 	if err != nil {

@@ -38,7 +38,7 @@ func TestSpecValidate(t *testing.T) {
 	}
 }
 
-// A machine runs no programs if the hypervisor died during the machine's start.
+// If the hypervisor dies during the start of a machine, the machine runs no programs.
 func TestNothingRunsWithoutGoMessage(t *testing.T) {
 	for _, message := range []string{"", "g", "stop"} {
 		err := Run(context.Background(), slog.New(slog.DiscardHandler), testSpec(), strings.NewReader(message))

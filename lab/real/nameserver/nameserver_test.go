@@ -212,8 +212,8 @@ func TestLoadBalancers(t *testing.T) {
 		{"shop-1.127-65-0-1.elb.amazonaws.com.", dns.TypeAAAA, dns.RcodeSuccess, ""},
 		{"shop-1.elb.127-65-0-1.amazonaws.com.", dns.TypeA, dns.RcodeSuccess, "127.65.0.1"},
 		{"shop-1.elb.127-65-0-1.amazonaws.com.", dns.TypeAAAA, dns.RcodeSuccess, ""},
-		// The server forwards queries for other names. This test has no resolver, so the answer is
-		// an error.
+		// The following names are not host names of load balancers, so the server forwards the
+		// queries. This test has no resolver, so the answer is an error.
 		{"shop-1.127-65-0-256.elb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
 		{"127-65-0-1.shop-1.elb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
 		{"shop-1.us-east-1.elb.amazonaws.com.", dns.TypeA, dns.RcodeServerFailure, ""},
