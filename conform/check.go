@@ -35,8 +35,8 @@ type Check struct {
 	// the factor is 1.
 	limitFactor int
 	// run returns nil if the CCM passes. If run returns a missingError, the verdict is Skip. If the
-	// conformance run ends early, the verdict of every error is Skip. Every other error means that
-	// the check failed.
+	// conformance run ends during the check, the verdict of any error is Skip. Otherwise an error
+	// means that the check failed.
 	run func(context.Context, *env) error
 }
 
@@ -64,8 +64,8 @@ func requirements(all ...func(Capabilities) string) func(Capabilities) string {
 	}
 }
 
-// needsCapability returns a function for Check.skipReason. The returned function returns a reason
-// if the driver does not claim the capability with the given name.
+// needsCapability returns a function for Check.skipReason. If the function claimed returns false,
+// the returned function returns a reason that contains the name of the capability.
 func needsCapability(name string, claimed func(Capabilities) bool) func(Capabilities) string {
 	return func(c Capabilities) string {
 		if claimed(c) {

@@ -71,8 +71,8 @@ func TestCleanupOfCloud(t *testing.T) {
 	}
 }
 
-// With these environment variables, TestCleanupAfterKill passes the URL of the driver and the path
-// of the kubeconfig to TestRunOfKilledProcess.
+// TestCleanupAfterKill runs TestRunOfKilledProcess in another process. These environment variables
+// of that process contain the URL of the driver and the path of the kubeconfig.
 const (
 	envDriver     = "CONFORM_TEST_DRIVER"
 	envKubeconfig = "CONFORM_TEST_KUBECONFIG"

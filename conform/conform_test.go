@@ -74,7 +74,8 @@ func TestFakeCCMPassesAllChecks(t *testing.T) {
 	}
 }
 
-// failingChecks maps each bug to the IDs of the checks that must fail for a CCM with this bug.
+// failingChecks maps each bug of the package fake to the IDs of the checks that must fail if the
+// fake CCM has this bug.
 var failingChecks = map[fake.Bug][]string{
 	fake.NoZone:              {"node.init", "node.labels"},
 	fake.OtherProviderID:     {"node.providerid"},

@@ -40,8 +40,8 @@ type Network interface {
 	ListLoadBalancers(context.Context) ([]LoadBalancer, error)
 	DeleteLoadBalancer(ctx context.Context, id string) error
 	ListRoutes(context.Context) ([]Route, error)
-	// CreateRoute creates a route that belongs to no cluster, so that a check can prove that the
-	// CCM keeps such a route. It returns the route with its ID.
+	// CreateRoute creates a route that belongs to no cluster, and returns the route with its ID. A
+	// check uses this route to prove that the CCM does not delete it.
 	CreateRoute(context.Context, Route) (Route, error)
 	DeleteRoute(ctx context.Context, id string) error
 }
@@ -195,7 +195,7 @@ type Fault struct {
 	// Count is the number of calls that the fault disturbs, for each call name. If Count is 0, the
 	// fault disturbs all calls until ClearFault.
 	Count int `json:"count,omitempty"`
-	// LatencySeconds is the delay of FaultLatency.
+	// LatencySeconds is the delay of each disturbed call in seconds, if Kind is FaultLatency.
 	LatencySeconds float64 `json:"latencySeconds,omitempty"`
 }
 

@@ -114,7 +114,8 @@ func (e *env) deleteMachine(ctx context.Context, name string) error {
 	return nil
 }
 
-// disturb replaces the fault of the cloud. The cleanup of the check clears the fault.
+// disturb sets the fault that disturbs the calls of the CCM. It replaces the current fault. The
+// cleanup of the check clears the fault.
 func (e *env) disturb(ctx context.Context, f Fault) error {
 	e.addCleanup(e.driver.ClearFault)
 	if err := e.driver.SetFault(ctx, f); err != nil {

@@ -17,7 +17,7 @@ const (
 	maxLine = 500
 	// maxLog is the maximum number of bytes that addEvidence reads from the log for one failure.
 	maxLog = 4 << 20
-	// evidenceTimeout is the longest time to read the recording of the driver.
+	// evidenceTimeout is the longest time to get the recorded calls of the CCM from the driver.
 	evidenceTimeout = 10 * time.Second
 )
 
@@ -78,8 +78,8 @@ func truncate(lines []string) []string {
 }
 
 // aboutCheck returns the lines of a log that concern a check: lines with the prefix of the check's
-// objects, and lines about missing permissions. If there are no such lines, aboutCheck returns all
-// lines.
+// objects, and lines about missing permissions. If no line concerns the check, aboutCheck returns
+// all lines.
 func aboutCheck(log []byte, prefix string) []string {
 	all := strings.Split(strings.TrimSpace(string(log)), "\n")
 	var lines []string

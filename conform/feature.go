@@ -70,8 +70,8 @@ func checkAbort(ctx context.Context, e *env, _ Machine) error {
 			return err
 		}
 	}
-	// No other check uses the ports 9000 to 9002, so a load balancer with such a port belongs to
-	// one of the deleted Services.
+	// No other check uses the ports 9000 to 9002, so a load balancer with one of these ports
+	// belongs to a deleted Service.
 	return e.checkAlways(ctx, "the deleted Services have no load balancer", func(ctx context.Context) error {
 		found, err := e.loadBalancers(ctx, func(lb LoadBalancer) bool {
 			return slices.ContainsFunc(lb.Ports, func(p Port) bool { return p.Port >= 9000 && p.Port < 9003 })
@@ -316,8 +316,8 @@ func checkLocalTraffic(ctx context.Context, e *env, _ Machine) error {
 }
 
 // checkIPMode covers KEP-1860. With the IP mode VIP, kube-proxy sends connections of pods directly
-// to the pods of the Service, so these connections have no PROXY header. A Service with PROXY
-// headers therefore needs the IP mode Proxy.
+// to the pods of the Service, so these connections have no PROXY header. If the pods of the Service
+// expect PROXY headers, the Service therefore needs the IP mode Proxy.
 func checkIPMode(ctx context.Context, e *env, _ Machine) error {
 	s, err := e.service(ctx, "web", annotate(e.caps.ProxyAnnotations))
 	if err != nil {

@@ -127,8 +127,8 @@ func checkLeader(ctx context.Context, e *env, _ Machine) error {
 	return e.checkFinished(ctx, s, added)
 }
 
-// This is the default Lease of a leader migration, from LeaderMigrationConfiguration of the package
-// k8s.io/controller-manager.
+// A leader migration uses this Lease by default. The function DefaultLeaderMigrationConfiguration
+// in k8s.io/controller-manager returns the name of the Lease.
 const (
 	migrationNamespace = metav1.NamespaceSystem
 	migrationLease     = "cloud-provider-extraction-migration"

@@ -29,7 +29,7 @@ type boundDriver struct {
 
 var _ Driver = (*boundDriver)(nil)
 
-// boundCall runs one call of the driver. It returns an error if ctx ends before this call returns.
+// boundCall runs one call of the driver. It returns an error if ctx ends before the driver returns.
 func boundCall[T any](ctx context.Context, d *boundDriver, name string, do func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -63,7 +63,7 @@ func boundCall[T any](ctx context.Context, d *boundDriver, name string, do func(
 	}
 }
 
-// do uses boundCall to run a call of the driver that returns only an error.
+// do is boundCall for a driver call that returns only an error.
 func do(ctx context.Context, d *boundDriver, name string, f func(context.Context) error) error {
 	_, err := boundCall(ctx, d, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err

@@ -416,9 +416,9 @@ func checkLostReply(ctx context.Context, e *env, _ Machine) error {
 	return nil
 }
 
-// loseReply creates a Service while a fault loses the first reply to a call with the given name.
-// The cloud must have one load balancer for the Service. Then loseReply deletes the Service, and
-// the cloud must not have a load balancer for this Service any more.
+// loseReply sets a fault that drops the first reply to the given call, and creates a Service.
+// Despite the lost reply, the cloud must have exactly one load balancer for the Service. Then
+// loseReply deletes the Service. After the deletion, the cloud must have no load balancer for it.
 func (e *env) loseReply(ctx context.Context, suffix, call string, added func(context.Context) ([]LoadBalancer, error)) error {
 	if err := e.disturb(ctx, Fault{Kind: FaultLoseReply, Call: call, Count: 1}); err != nil {
 		return err

@@ -41,11 +41,11 @@ var nodeChecks = []Check{
 		Title: "During an outage of the cloud's API, the CCM deletes no Node and adds no taint"},
 }
 
-// checkInit checks each recorded version of the Node that does not have the taint
-// taintUninitialized. Pods can start on the Node when this taint is missing. Therefore each of
-// these versions must have the provider ID and all labels. checkInit does not check the addresses,
-// because upstream's controller first removes the taint and then writes the addresses. The check
-// node.addresses checks the addresses. See KEP-2392, "Node controller".
+// checkInit checks the recorded versions of the Node. Pods can start on the Node as soon as it
+// lacks the taint taintUninitialized. Therefore each version without this taint must have the
+// provider ID and all labels. checkInit does not check the addresses, because upstream's controller
+// first removes the taint and then writes the addresses. The check node.addresses checks the
+// addresses. See KEP-2392, "Node controller".
 func checkInit(ctx context.Context, e *env, m Machine) error {
 	all, _ := e.seen.versionsOf(nodeKey(m.Name))
 	for _, v := range all {

@@ -13,7 +13,7 @@ import (
 )
 
 // observer records every version of the Nodes and Services that the API server reports. So a check
-// can prove a statement about each version, for example about the first version without a taint.
+// can also verify past versions, for example the first version without a certain taint.
 type observer struct {
 	mu      sync.Mutex
 	changed chan struct{} // recordVersion closes and replaces this channel
@@ -119,7 +119,7 @@ func (o *observer) timeline(name string, begin time.Time) []string {
 	return texts
 }
 
-// describe returns the fields that a CCM writes to the given object, as text.
+// describe returns a text with the fields of obj that a CCM reads or writes.
 func describe(obj any) string {
 	switch x := obj.(type) {
 	case *v1.Node:

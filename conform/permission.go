@@ -22,9 +22,9 @@ var requiredVerbs = map[string]string{
 }
 
 // checkPermissions asks the API server about the permissions of the CCM's user. It returns an error
-// if the user lacks a permission in requiredVerbs. If the user has all permissions of the cluster,
-// checkPermissions cannot check the role of the provider. Then it also returns an error. Providers
-// have shipped roles that lacked a necessary permission, for example
+// if the user lacks a permission in requiredVerbs. It also returns an error if the user has all
+// permissions of the cluster, because these permissions hide a missing permission in the provider's
+// role. Providers have shipped roles that lacked a necessary permission, for example
 // kubernetes/cloud-provider-openstack#3225.
 func checkPermissions(ctx context.Context, e *env) error {
 	allowed := func(group, resource, verb string) (bool, error) {

@@ -17,8 +17,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
-// envPrograms is the environment variable with the folder of the programs that TestStartsPrograms
-// starts.
+// envPrograms is the name of an environment variable. The variable contains the path of a folder,
+// and TestStartsPrograms starts the programs in this folder.
 const envPrograms = "CONFORM_TEST_PROGRAMS"
 
 // TestStartsPrograms starts the CCM, etcd and kube-apiserver. TestProgramsEndWithProcess runs

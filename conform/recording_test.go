@@ -7,7 +7,8 @@ import (
 	"github.com/cloudsim-dev/allinone/conform"
 )
 
-// TestRedact proves that no form of a secret remains, and that other text does not change.
+// TestRedact proves that Redact replaces secrets in headers, queries, JSON and log lines, and does
+// not change other text.
 func TestRedact(t *testing.T) {
 	for _, text := range []string{
 		"Authorization: Bearer S3CRET", "authorization=S3CRET", `"Authorization":["Bearer S3CRET"]`, "X-Auth-Token: S3CRET", "Set-Cookie: a=S3CRET; Path=/", "Cookie: S3CRET",

@@ -36,8 +36,8 @@ func (e *env) podRange(n int) (string, error) {
 	return netip.PrefixFrom(netip.AddrFrom4(first), 28).String(), nil
 }
 
-// createRouted creates a machine, and a Node with the pod range number n (see podRange). It waits
-// until the route to this range exists.
+// createRouted creates a machine and its Node, which has the pod range podRange(n). It waits until
+// the route to this range exists.
 func (e *env) createRouted(ctx context.Context, n int) (Machine, Route, error) {
 	cidr, err := e.podRange(n)
 	if err != nil {

@@ -44,8 +44,8 @@ type Config struct {
 	// Level is the lowest level of the checks that Run selects. The default is Should, which
 	// selects all checks.
 	Level Level
-	// Focus selects checks by ID. Skip selects checks to skip. If Focus is nil, Run selects all
-	// checks. If Skip is nil, Run skips no selected check.
+	// Focus matches the IDs of the checks to select. Skip matches the IDs of the checks to skip. A
+	// nil Focus matches all checks, and a nil Skip matches no check.
 	Focus, Skip *regexp.Regexp
 	// Timeout is the longest time for one reaction of the CCM. The default is DefaultTimeout.
 	Timeout time.Duration
@@ -262,7 +262,7 @@ func (s *suite) runAll(ctx context.Context) {
 }
 
 // exitError returns an error if the CCM has ended by itself. If the CCM is a Command, the error
-// also contains the last 1000 bytes of the log.
+// also contains the last 1000 bytes of the CCM's log.
 func (s *suite) exitError() error {
 	if s.Subject == nil {
 		return nil

@@ -1,6 +1,6 @@
 // Package cloudsimdriver is the driver of the conformance checks for the simulated cloud. It uses
 // only the public API of the cloud. So it also works for a CCM that calls the cloud through a
-// dialect, a server that translates the API of another provider.
+// dialect. A dialect is a server that translates the API of another provider.
 package cloudsimdriver
 
 import (
@@ -354,7 +354,7 @@ func (d *Driver) Calls(ctx context.Context) (map[string]conform.Count, error) {
 const maxRecording = 1000
 
 // Recording implements conform.Recorder. It returns the newest calls in the cloud's audit trail.
-// If a fault changed a call, Call.Fault contains the ID of this fault in the cloud.
+// If a fault disturbed a call, Call.Fault contains the ID of this fault in the cloud.
 func (d *Driver) Recording(ctx context.Context, after time.Time) ([]conform.Call, error) {
 	trail, err := d.Cloud.Audit(ctx, cloudsim.AuditOptions{Caller: d.Caller, Since: after, Limit: maxRecording})
 	all := []conform.Call{}

@@ -23,9 +23,9 @@ import (
 const (
 	// reconnect is the time between two attempts to connect to the driver.
 	reconnect = 5 * time.Millisecond
-	// answer is the longest time for one answer of the driver. After this time, driver.name checks
-	// whether the driver's process has ended. If the process still runs, driver.name calls the
-	// driver again.
+	// answer is the longest time for one answer of the driver. After this time, the method
+	// driver.name checks whether the driver's process has ended. If the process still runs, the
+	// method calls the driver again.
 	answer = time.Second
 )
 

@@ -10,12 +10,13 @@ import (
 
 // maxCrashes is the maximum number of crashes in one RPC. In the mode Crash, the driver crashes at
 // the first call to the cloud in the first attempt, at the second call in the second attempt, and
-// so on. Without this limit, a driver that polls the cloud could crash in every attempt.
+// so on. A driver that polls the cloud can make many calls in each attempt. Without this limit,
+// this driver could crash in every attempt, and the RPC would never succeed.
 const maxCrashes = 20
 
-// faultSelector chooses which calls of the driver get a fault. The driver makes these calls to the
-// cloud during an RPC. The forwarder sends the RPC to the driver in one or more attempts: if an
-// attempt fails because of a fault, the forwarder begins another attempt.
+// faultSelector chooses which of the driver's calls to the cloud get a fault. The forwarder sends
+// an RPC to the driver, and the driver then calls the cloud. If this attempt of the RPC fails
+// because of a fault, the forwarder begins another attempt.
 type faultSelector struct {
 	mode Mode
 	kill func() error
@@ -45,10 +46,10 @@ func (f *faultSelector) begin(attempt int) {
 	f.running, f.attempt, f.calls, f.hit = true, attempt, 0, false
 }
 
-// end ends an attempt. It reports whether a fault has disturbed the attempt. In the mode Crash,
-// killDriver kills the driver during each disturbed call. So end first waits until killDriver has
-// returned for each disturbed call. If ctx ends first, or if killDriver has failed, end returns an
-// error.
+// end finishes an attempt. The result hit reports whether a fault has disturbed the attempt. In the
+// mode Crash, killDriver kills the driver during each disturbed call. So this method waits until
+// all calls of killDriver have returned. If ctx ends earlier, or if killDriver has failed, this
+// method returns an error.
 func (f *faultSelector) end(ctx context.Context) (hit bool, err error) {
 	f.mu.Lock()
 	f.running = false

@@ -138,8 +138,9 @@ func (f *forwarder) rpc(ctx context.Context, method string, in []byte) ([]byte, 
 	}
 }
 
-// isTransient reports whether an error means that the same RPC can succeed later. A driver may
-// return such an error while the cloud still finishes the work of an earlier, interrupted attempt.
+// isTransient reports whether an error means that the same RPC can succeed later. For example, a
+// driver may return a transient error while the cloud still finishes the work of an earlier,
+// interrupted attempt.
 func isTransient(err error) bool {
 	return slices.Contains([]codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded}, status.Code(err))
 }

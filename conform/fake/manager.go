@@ -54,8 +54,8 @@ type Manager struct {
 	Bug   Bug // "" for a CCM that passes all checks
 
 	// If election is true, the Manager uses leader election and leader migration, each with its own
-	// Lease. The controllers for Services, for routes and for the deletion of Nodes need both
-	// Leases.
+	// Lease. The controllers for Services, for routes and for the deletion of Nodes run only while
+	// the Manager holds both Leases.
 	election bool
 	cancel   context.CancelFunc
 	ended    sync.WaitGroup
@@ -194,7 +194,7 @@ func (m *Manager) elect(ctx context.Context, kube kubernetes.Interface, lease st
 }
 
 // withoutBetaLabel is a transport that renames the beta label of the zone in the requests of the
-// CCM. It implements the bug NoBetaLabels.
+// CCM. The Manager uses this transport if the simulated CCM has the bug NoBetaLabels.
 type withoutBetaLabel struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -212,8 +212,9 @@ func (w withoutBetaLabel) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(changed)
 }
 
-// meddle patches Services until ctx ends. It implements the bugs that the cloud provider cannot
-// implement.
+// meddle patches Services until ctx ends. Start runs meddle only if the simulated CCM has the bug
+// EveryClass or OtherFinalizers. These bugs change Services, but the type provider has no client of
+// kube-apiserver.
 func (m *Manager) meddle(ctx context.Context, kube kubernetes.Interface) {
 	for ctx.Err() == nil {
 		m.meddleServices(ctx, kube)

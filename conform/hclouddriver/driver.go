@@ -1,6 +1,6 @@
 // Package hclouddriver is the driver of the conformance checks for Hetzner Cloud. It uses Hetzner's
-// own client, and also works with compatible APIs. The driver injects no faults. For checks with
-// faults, run a recording proxy between the CCM and the API.
+// own client, and also works with compatible APIs. The driver cannot inject faults, but a recording
+// proxy between the CCM and the API can. So the checks with faults need this proxy.
 package hclouddriver
 
 import (

@@ -158,8 +158,8 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// TestExec proves that the driver of NewExec returns the answers and errors of a program. It also
-// proves that the driver returns an error if the output of the program does not end.
+// TestExec proves that the driver from NewExec returns the answers and errors of its program. It
+// also proves that a call returns an error if the output of the program does not end.
 func TestExec(t *testing.T) {
 	ctx := t.Context()
 	d, err := httpdriver.NewExec(`driver() { case "$1 $2" in
@@ -210,8 +210,8 @@ func TestExecWithChild(t *testing.T) {
 	}
 }
 
-// TestExecEndsChildren proves that the end of the context also ends the programs that sh has
-// started.
+// TestExecEndsChildren proves that the end of a call's context also ends the child processes of the
+// shell in which the driver runs its program.
 func TestExecEndsChildren(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "created")
 	d, err := httpdriver.NewExec(`f() { (sleep 1; touch ` + file + `); }; f`)

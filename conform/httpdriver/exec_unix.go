@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// ownGroup lets p start in its own process group. When the context of p ends, p.Cancel kills all
-// processes in this group. Otherwise a program that sh has started would continue to run.
+// ownGroup lets the shell p start in its own process group. When the context of p ends, p.Cancel
+// kills all processes in this group. If p.Cancel killed only the shell, the child processes of the
+// shell would continue to run.
 func ownGroup(p *exec.Cmd) {
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.Cancel = func() error {

@@ -29,8 +29,8 @@ func Handler(d conform.Driver) http.Handler {
 	return m
 }
 
-// FaultHandler serves only the paths for faults, for counted calls and for the recording. A driver
-// uses these paths to control a recording proxy.
+// FaultHandler serves only the paths /fault, /calls and /recording. A driver uses these paths to
+// control a recording proxy.
 func FaultHandler(f conform.Faults) http.Handler { return newMux(f) }
 
 // mux is an http.ServeMux whose handlers return errors.

@@ -162,7 +162,7 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // byFault is the message of the error answers that the proxy sends for a fault.
 const byFault = "the recording proxy refused this call, because a fault is set"
 
-// refuse writes an error answer of the proxy itself.
+// refuse answers a call with an error of the proxy, not of the cloud.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -257,8 +257,9 @@ func (p *Proxy) recordCall(name string, writes bool, r *http.Request, body []byt
 	return call, f, p.replaced
 }
 
-// end completes the record of a call. If the fault loses the reply, end also calls the function
-// onLost of Intercept. The proxy closes the connection to its client only after end has returned.
+// end completes the record of a call. If the fault loses the reply, the method also calls
+// onLost (see Intercept). The proxy closes the connection to its client only after this method has
+// returned.
 func (p *Proxy) end(call *conform.Call, status int, f conform.Fault) {
 	if lost := p.completeRecord(call, status, f); lost != nil && f.Kind == conform.FaultLoseReply {
 		lost()
