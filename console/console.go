@@ -60,7 +60,7 @@ func New(log *slog.Logger, cfg Config) *Console {
 }
 
 // Run watches the cloud and the cluster for the viewers, and returns when ctx ends. When no viewer
-// has been connected for 30 s (linger), Run makes no calls until a viewer connects.
+// has been connected for 30 s, Run makes no calls until a viewer connects.
 func (c *Console) Run(ctx context.Context) error { return c.hub.run(ctx) }
 
 // ServeHTTP implements http.Handler.
@@ -125,9 +125,9 @@ func accessOf(me cloudsim.Identity) access {
 	return a
 }
 
-// canSee reports whether a viewer may see an object of the given kind in the given project. Faults
-// and holds need their own rights. Every viewer may see the other objects that belong to no
-// project, for example the objects of the cluster.
+// canSee reports whether a viewer may see an object of the given kind in the given project. To see
+// a fault or a hold, a viewer needs a separate right. Every viewer may see the other objects that
+// belong to no project, for example the objects of the cluster.
 func (a access) canSee(kind string, project cloudsim.ProjectID) bool {
 	switch cloudsim.ResourceKind(kind) {
 	case cloudsim.KindFault:

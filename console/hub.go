@@ -146,8 +146,8 @@ func (h *hub) hasViewers() bool {
 	return h.viewers > 0
 }
 
-// watchObjects watches the cloud and the cluster. When no viewer has been connected for 30 s
-// (linger), it ends the watches and discards the copies of the objects.
+// watchObjects watches the cloud and the cluster. When no viewer has been connected for
+// the duration linger, it ends the watches and discards the copies of the objects.
 func (h *hub) watchObjects(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -175,7 +175,7 @@ func (h *hub) watchObjects(ctx context.Context) {
 	h.scene, h.frames, h.whole = h.emptyScene(), nil, nil
 }
 
-// awaitIdle returns when no viewer has been connected for 30 s (linger), or when ctx ends.
+// awaitIdle returns when no viewer has been connected for the duration linger, or when ctx ends.
 func (h *hub) awaitIdle(ctx context.Context) {
 	for {
 		var idle <-chan time.Time
@@ -259,7 +259,7 @@ func (h *hub) pollClock(ctx context.Context) {
 
 // publishFrames builds a frame of all new changes. After the first change it waits for the duration
 // mergeFor, so that the frame also contains the following changes. It also builds a frame every
-// 2 s (heartbeat), even if nothing has changed.
+// 2 s (the constant heartbeat), even if nothing has changed.
 func (h *hub) publishFrames(ctx context.Context) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()

@@ -8,8 +8,8 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 )
 
-// TestLinkOfClientOnSocket proves that a client that calls the cloud over a Unix socket can request
-// a link from a console at an HTTP URL.
+// TestLinkOfClientOnSocket calls RequestLink with a client of a cloud on a Unix socket. The link
+// begins with the HTTP URL of the console.
 func TestLinkOfClientOnSocket(t *testing.T) {
 	t.Parallel()
 	cloud := cloudtest.Start(t, cloudtest.OnSocket())

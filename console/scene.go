@@ -65,7 +65,7 @@ type frame struct {
 	encoded map[encoding][]byte
 }
 
-// encoding is the key of the encoded lines of a frame. Viewers with different rights get different
+// encoding is a key of the map frame.encoded. Viewers with different rights get different
 // lines. Each line can be compressed or plain.
 type encoding struct {
 	access access

@@ -54,8 +54,8 @@ type listenerKey struct {
 type listenerCounters struct{ accepted, refused uint64 }
 
 // pollTraffic reads the counters of all load balancers every second, because the cloud writes no
-// events about counters. It computes the rates from two reads, and stores them as Traffic objects
-// in the hub.
+// events about counters. It computes rates from the last two reads, and stores these rates as
+// Traffic objects in the hub.
 func (h *hub) pollTraffic(ctx context.Context) {
 	last, lastAt := map[cloudsim.LoadBalancerID]counters{}, time.Time{}
 	for ; ctx.Err() == nil; backoff.Sleep(ctx, trafficEvery) {
@@ -99,9 +99,10 @@ func sumOf(s cloudsim.LoadBalancerStats) counters {
 	return c
 }
 
-// traffic returns the traffic between two reads of the counters of a load balancer. It computes the
-// growth of the counters of each listener and of each target, and then adds the results. So the
-// removal of a listener or target does not hide the traffic of the others.
+// traffic returns the traffic between two reads of the counters of a load balancer. It first
+// computes the growth for each listener and each target, and then adds the results. If it compared
+// the sums of the counters instead, the removal of a listener or target would reduce the sum. This
+// reduction would hide the traffic of the remaining listeners or targets.
 func traffic(lb cloudsim.LoadBalancerTraffic, before, now counters, took time.Duration) Traffic {
 	t := Traffic{ID: lb.ID}
 	for _, l := range lb.Listeners {

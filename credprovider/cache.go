@@ -99,7 +99,7 @@ func (c Config) cacheFile(host, repo, token string) (string, error) {
 
 // readCache returns a cached credential that is still usable. The plugin uses a cached credential
 // only for the first half of the credential's life. So after the cloud rotates its signing keys,
-// the plugin returns a credential with the old signature for at most half of the credential's life.
+// the plugin stops the use of old credentials within half of their life.
 func readCache(path string) (cred credential, ok bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -334,7 +334,7 @@ func startProxy(t *testing.T, cl *client.Client, onRequest func(*http.Request)) 
 	return srv.URL
 }
 
-// If a run waits for the cache lock that another run holds, it still ends in time.
+// A run that waits for another run to release the cache lock still ends in time.
 func TestWaitForCacheLockEnds(t *testing.T) {
 	_, good := node(t)
 	cfg := credprovider.Config{CloudURL: faultyURLs(t)["stands still"], MetadataURL: good.MetadataURL, Registries: good.Registries, CacheDir: filepath.Join(t.TempDir(), "cache")}

@@ -3,8 +3,8 @@
 // only Go modules. The command's own code is the table of programs, and copies of the main
 // functions of kubectl and kwok.
 //
-// The name of the binary selects the program. If the binary has another name, the first argument
-// selects the program:
+// The name of the binary selects the program. If the name of the binary is not the name of
+// a program, the first argument selects the program:
 //
 //	kube kube-apiserver --version
 //	ln -s kube kubectl && ./kubectl version
@@ -93,10 +93,10 @@ func runKwok() int {
 		log.Error("configuration", "err", err)
 		return 1
 	}
-	// cobra adds the flags in pflag.CommandLine to every command. Other programs of this binary
-	// define a flag --version in pflag.CommandLine that is not a bool flag. With this flag, the
-	// command of kwok would fail, because cobra requires a bool flag --version. So kwok gets an
-	// empty flag set.
+	// cobra adds the flags in pflag.CommandLine to every command. In pflag.CommandLine, other
+	// programs of this binary define a flag --version of a type other than bool. With this flag,
+	// the command of kwok would fail, because cobra requires that --version has the type bool. So
+	// kwok gets an empty flag set.
 	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	command := kwok.NewCommand(ctx)
 	command.PersistentFlags().AddFlagSet(flags)

@@ -39,16 +39,16 @@ type Config struct {
 	Dir string
 	// Audience is the audience of the service account tokens that the kubelet
 	// requests for the plugin. If Audience is empty, the kubelet requests no
-	// tokens, and pods pull with the identity of their node. With an Audience and
-	// an empty OptInAnnotation, every pod pulls with the identity of its service
-	// account.
+	// tokens, and pods pull with the identity of their node. Otherwise, pods with
+	// a service account pull with the identity of this account. The field
+	// OptInAnnotation can limit this to some accounts.
 	Audience string
 	// If Optional is true, pods without a service account, for example static
 	// pods, pull with the identity of their node. If Optional is false and
 	// Audience is set, the kubelet does not run the plugin for these pods.
 	Optional bool
-	// ECR describes AWS's credential provider, which the kubelet runs for the
-	// images of ECR. If ECR is nil, the kubelet does not run this provider.
+	// ECR describes AWS's credential provider, which the kubelet runs for images
+	// from ECR.Hosts. If ECR is nil, the kubelet does not run this provider.
 	ECR *ECR
 }
 

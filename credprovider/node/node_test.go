@@ -11,8 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/credprovider/node"
 )
 
-// The plugin can read its generated configuration. The package doctor finds no
-// problems in the generated configuration of the kubelet.
+// The plugin can read its generated configuration. The linter in the package
+// doctor finds no problems in the generated configuration of the kubelet.
 func TestFiles(t *testing.T) {
 	c := node.Config{
 		Config: credprovider.Config{

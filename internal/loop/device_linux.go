@@ -33,8 +33,9 @@ func Path(n int) string { return "/dev/loop" + strconv.Itoa(n) }
 // Device returns the path of the device.
 func (d *Loop) Device() string { return Path(d.Number) }
 
-// Close closes the device. If the lapse flag (LO_FLAGS_AUTOCLEAR) is off, the file stays attached
-// to the device. For a Loop that is not open, Close does nothing.
+// Close closes the device. If the device has the lapse flag (LO_FLAGS_AUTOCLEAR) and no other
+// program and no mount uses the device, the kernel then detaches the file. Otherwise the file stays
+// attached to the device. For a Loop that is not open, Close does nothing.
 func (d *Loop) Close() error {
 	if d.dev == nil {
 		return nil
@@ -70,9 +71,10 @@ func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loo
 	return New(ctx, path, node, path, readOnly, lapses)
 }
 
-// New makes a loop device for the file at path, even if the node already has a loop device of this
-// file. List returns the given name in Status.Name, so a program can recognize its own devices. See
-// Attach for the other parameters and for the errors.
+// New makes a loop device for the file at path. The parameter node names the node that owns the
+// device. If this node already has a device for the file, New makes another device. List returns
+// the given name in Status.Name, so a program can recognize its own devices. See Attach for the
+// other parameters and for the errors.
 func New(ctx context.Context, name, node, path string, readOnly, lapses bool) (*Loop, error) {
 	mode := os.O_RDWR
 	if readOnly {
@@ -202,8 +204,9 @@ func (d *Loop) setLapse(lapses bool) error {
 }
 
 // fencedOffset is the offset in the file to which Fence moves the start of the device. No file
-// reaches this offset, so the device has no sector. A kernel before Linux 6.6 can send a write to a
-// device without sectors. Because of this offset, the write fails.
+// reaches this offset, so the device then has no sectors. A kernel before Linux 6.6 can send a
+// write even to a device without sectors. The kernel then writes to the file at this offset, and
+// this write fails.
 const fencedOffset = math.MaxInt64 &^ 4095
 
 // Fence prevents all access to the file through the device, and closes the device. It does this
@@ -229,7 +232,8 @@ func (d *Loop) Fence() error {
 // Size returns the size of the device in bytes.
 func (d *Loop) Size() (int64, error) { return d.dev.Seek(0, 2) }
 
-// IsReadOnly reports whether the device is attached to its file for reading only.
+// IsReadOnly reports whether the file was attached to the device read-only. It ignores the
+// read-only flag that Guard sets.
 func (d *Loop) IsReadOnly() (bool, error) {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err != nil {

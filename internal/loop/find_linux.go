@@ -79,8 +79,8 @@ func List() (all []Status, err error) {
 	return all, nil
 }
 
-// Find returns the loop device of a file for a node, or nil. It skips the devices of other nodes
-// and fenced devices (see Fence). Find compares inodes and not only names, for two reasons. First,
+// Find returns the loop device of a file for a node, or nil. It skips fenced devices (see Fence)
+// and the devices of other nodes. Find compares inodes and not only names, for two reasons. First,
 // several nodes can run on one host and use equal file names. Second, after the file of a loop
 // device is detached, another file can immediately get the same device. If no file exists at path,
 // Find returns the device of a deleted file that had this path.
@@ -169,8 +169,8 @@ func backingOf(path string) (b backingFile, err error) {
 // so Find rarely opens the device of another file. If inAnyFolder is true, mayBe ignores the
 // folders, because the kernel does not always know the folder of a device's file. For example, the
 // kernel does not know the folder after the end of the container that attached the file. Find sets
-// inAnyFolder only if it makes another check: it compares the inodes, or finds a mount of the
-// device in nearPaths.
+// inAnyFolder only if it also compares the inodes, or if it has found a mount of the device in
+// nearPaths.
 func (b backingFile) mayBe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
@@ -184,9 +184,10 @@ func BackingFile(n int) (string, error) {
 	return strings.TrimSuffix(string(raw), "\n"), err
 }
 
-// deviceIfBacking returns device n if its file is b, and nil for any other device. If the file no
-// longer exists, the method cannot compare inodes, and returns the device. So before the call, the
-// caller must compare the names with mayBe.
+// deviceIfBacking returns device n if its file is b. Otherwise it returns nil. It also returns nil
+// if the device is fenced or belongs to another node. If the file b no longer exists, the method
+// cannot compare inodes, and assumes that b is the device's file. So before the call, the caller
+// must compare the names with mayBe.
 func (b backingFile) deviceIfBacking(n int) (*Loop, error) {
 	d, err := Open(n)
 	if err != nil || d == nil {

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReleaseOfOpenDevice proves that Release removes a device that another program has open for a
-// moment, and returns an error if the device stays open.
+// TestReleaseOfOpenDevice proves that Release waits while a program has the device open. If the
+// program closes the device before the timeout, Release removes the device. Otherwise Release
+// returns an error.
 func TestReleaseOfOpenDevice(t *testing.T) {
 	needsRoot(t)
 	n, err := Reserve()

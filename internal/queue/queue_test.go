@@ -12,8 +12,9 @@ import (
 )
 
 // If workFn returns an error for a name, the queue passes this name to workFn again after a delay.
-// The delay grows with each error. If workFn returns a waiting time, the queue returns the name
-// again after this time. A call of workFn without an error resets the delay to the first delay.
+// The delay grows with each error. If workFn returns a waiting time and no error, the queue passes
+// the name to workFn again after this time. After a call without an error, the next error causes
+// only the first delay.
 func TestDrainRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, 3*time.Second)
@@ -42,9 +43,8 @@ func TestDrainRetries(t *testing.T) {
 	})
 }
 
-// A caller may add a name while a worker handles this name. The queue then
-// returns the name again after the worker has finished. Until then, no second
-// worker takes the name.
+// A caller may add a name while a worker handles this name. When the worker has finished, the queue
+// passes the name to a worker again. Until then, no second worker gets the name.
 func TestOneWorkerPerName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New("", time.Second, time.Second)

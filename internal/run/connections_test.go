@@ -162,14 +162,14 @@ func TestAuthenticatedConnectionsStay(t *testing.T) {
 	if ne, ok := err.(net.Error); !ok || !ne.Timeout() { //nolint:errorlint // io.Copy does not wrap
 		t.Errorf("authenticated connection: got error %v, want a timeout because it stays open", err)
 	}
-	// The limit permits only one authenticated connection, so the second connection stays
-	// anonymous.
+	// Limits.Connections minus Limits.Anonymous is 1, so the server permits only one authenticated
+	// connection. The second connection stays unauthenticated.
 	second := wait(t, address)
 	for range anonymous {
 		dial(t, address, false)
 	}
 	awaitClosed(t, second)
-	// After the first connection has ended, the limit permits another authenticated connection.
+	// After the first connection has ended, the server permits another authenticated connection.
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)
 	}

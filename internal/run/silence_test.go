@@ -10,8 +10,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// LimitSilence makes a server close the connections of silent clients and keep
-// other connections, even if the server itself has no timeouts.
+// With LimitSilence, a server without timeouts closes the connections of silent
+// clients. It keeps the connection of a client that continues to send requests.
 func TestLimitSilence(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/run"
 )
 
-// Socket replaces only a socket that a killed process left.
+// If a killed process left its socket at the path, Socket replaces this socket. For any other file
+// at the path, Socket returns an error.
 func TestSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sock")
 	ln, err := run.Socket(t.Context(), path)

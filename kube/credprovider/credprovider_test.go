@@ -167,8 +167,8 @@ func (c cluster) token(namespace, name string, _ *authenticationv1.TokenRequest)
 	}}, err
 }
 
-// account returns a service account, as the API server would return it. Every service account
-// except the account "default" has the annotation optIn. Pods of a service account with this
+// account returns a service account, as the API server would return it. If the name is not
+// "default", the service account has the annotation optIn. Pods of a service account with this
 // annotation pull images with the identity of the account.
 func account(namespace, name string) (*v1.ServiceAccount, error) {
 	a := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("u-" + name)}}

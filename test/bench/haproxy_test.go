@@ -47,10 +47,12 @@ const (
 // BenchmarkHAProxy compares the cloud's load balancer with HAProxy in TCP mode and with a direct
 // connection. In each turn, the benchmark measures each figure for the load balancer, then for
 // HAProxy, then for the direct connection. The figures are the bytes per second of one stream, and
-// the connections per second that clients open, use and close. The benchmark also measures the 99th
-// percentile of the time that a load balancer adds to a round trip of 64 bytes. It fails if the
-// ratio of the load balancer's figure to HAProxy's figure is below minThroughput for the bytes, or
-// below minConnections for the connections.
+// the connections per second that clients open, use and close. The benchmark also measures round
+// trips of 64 bytes, and reports the 99th percentile of their durations. For the load balancer and
+// HAProxy, it also reports the difference from the direct connection.
+//
+// The benchmark fails if a ratio of the load balancer's figure to HAProxy's figure is too low. The
+// limits are minThroughput for the bytes and minConnections for the connections.
 func BenchmarkHAProxy(b *testing.B) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {

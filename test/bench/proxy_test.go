@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
 )
 
-// Limits of BenchmarkNetworkProxy. minStalled limits the ratio of two throughputs of this project's
-// proxy. Each other constant limits the ratio of this project's figure to the figure of upstream's
-// proxy. Decision 0055 contains the measured ratios.
+// Limits of BenchmarkNetworkProxy. Each constant except minStalled limits a ratio: the figure of
+// this project's proxy divided by the same figure of upstream's proxy. For minStalled, both figures
+// are of this project's proxy. Decision 0055 contains the measured ratios.
 const (
 	minFromTarget = 2.3  // throughput of 16 connections from the target
 	minToTarget   = 1.6  // throughput of 16 connections toward the target
@@ -319,7 +319,7 @@ func median(all []float64) float64 {
 	return all[len(all)/2]
 }
 
-// results contains the results of all rounds, by measurement.
+// results maps the name of a measurement to its values from all rounds.
 type results map[string][]float64
 
 func (f results) add(name string, v float64) { f[name] = append(f[name], v) }

@@ -308,7 +308,7 @@ func TestLiveRegions(t *testing.T) {
 	}
 }
 
-// With prefers-reduced-motion, no element moves.
+// If the browser reports that the user prefers reduced motion, no element moves.
 func TestReducedMotion(t *testing.T) {
 	c := scene(t)
 	p := openPage(t, browser(t), c.link())

@@ -93,7 +93,7 @@ func (p *page) pressIn(selector, text, label string) {
 	p.eval(b + ".click()")
 }
 
-// lists contains the API paths of all objects that a button can change.
+// lists is a list of API paths. These paths return all objects that a button can change.
 var lists = []string{
 	"instances", "disks", "load-balancers", "snapshots", "networks", "subnets", "routes", "addresses", "faults", "holds", "operations", "states", "clock",
 }
@@ -279,7 +279,7 @@ func (c *cloud) idOf(kind, name string) string {
 	return ""
 }
 
-// difference returns the lines of a that are not in b, and the lines of b that are not in a.
+// difference compares two texts, and returns the lines that only one of the texts contains.
 func difference(a, b string) string {
 	var out strings.Builder
 	for _, side := range [][3]string{{"button", a, b}, {"command", b, a}} {

@@ -275,7 +275,7 @@ func trafficInLab(t *testing.T, l *lab, p *page) {
 	l.runCommand("cloud", "instances", "reboot", "node-1", "--wait")
 }
 
-// The console shows hostile texts in objects of the cluster as plain text.
+// If an object of the cluster contains HTML, the console shows the HTML as plain text.
 func hostileInLab(t *testing.T, l *lab, p *page) {
 	raw, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-8"}, "spec": map[string]any{"providerID": hostileText}})
 	if err != nil {

@@ -141,7 +141,8 @@ func awsConf(cluster string) string {
 // after a change of the Service's port.
 func (l *labRun) testProxyProtocol(t *testing.T, url string) {
 	const annotation = "service.beta.kubernetes.io/aws-load-balancer-proxy-protocol"
-	// If a PROXY header precedes a request, the pods answer the request with the status 400.
+	// The pods do not support PROXY headers. If a PROXY header precedes a request, a pod answers
+	// with the status 400.
 	gets := func(port string) (header bool, reason string) {
 		_, err := fetch(url + ":" + port + "/")
 		switch {

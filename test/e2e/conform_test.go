@@ -136,8 +136,9 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestConformanceThroughProxy runs checks that need faults, for the CCM of this project. The
-// recording proxy injects the faults.
+// TestConformanceThroughProxy runs three checks with faults for the CCM of this project. The CCM
+// calls the cloud through the recording proxy of `allinone conform run`. This proxy injects the
+// faults.
 func TestConformanceThroughProxy(t *testing.T) {
 	t.Parallel() // this test mostly waits
 	c := newConformed(t, "realistic", "ccm")

@@ -93,7 +93,7 @@ func ready(ctx context.Context, t *testing.T, c *client.Client, ids []cloudsim.S
 	}
 }
 
-// image returns the file of a disk or a snapshot.
+// image returns the path of the file that contains the data of a disk or a snapshot.
 func (v *victim) image(id string) string { return filepath.Join(v.dir, "disks", id+".img") }
 
 // compareCopies fails the test if a finished copy differs from the given data. If allFinished is

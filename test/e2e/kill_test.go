@@ -214,11 +214,13 @@ func (s requestIDTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (s requestIDTransport) CloseIdleConnections() { s.next.CloseIdleConnections() }
 
-// errDead is the error of a request with an unknown result, because the test killed the cloud or a
-// fault affected the call. The cloud may or may not have carried out the request.
+// errDead is the error of a request with an unknown result: the cloud may or may not have carried
+// out the request. The result is unknown if the test killed the cloud or if a fault affected the
+// call.
 var errDead = errors.New("no answer")
 
-// say makes a request and records the result in the ledger.
+// say makes a request, and records the answer or the refusal in the ledger. If the result is
+// unknown, say returns errDead.
 func say[T cloudsim.Resource](ctx context.Context, w *writer, kind cloudsim.ResourceKind, id func(T) string, do func(context.Context) (T, error)) (T, error) {
 	w.requests++
 	request := fmt.Sprintf("writer-%d-%d", w.n, w.requests)

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// timeFactor multiplies all time limits, for a slow host such as the virtual machine of `make
-// vm-test`.
+// timeFactor multiplies all time limits of the tests. Slow hosts need a factor above 1. An example
+// is the virtual machine of `make vm-test`.
 var timeFactor = flag.Int("time-factor", 1, "how many `times` longer than usual all of a lab may take")
 
 func scaled(d time.Duration) time.Duration { return d * time.Duration(*timeFactor) }

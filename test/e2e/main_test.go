@@ -27,9 +27,9 @@ func TestMain(m *testing.M) {
 
 var programDir string
 
-// program builds allinone once and returns the path of the binary. Tests use this binary if they
-// need no other program from the folder bin. If the tests run with the race detector, the binary
-// has the race detector, too.
+// program builds allinone once and returns the path of the binary. Tests that need no other program
+// from the folder bin use this binary instead of bin/allinone. If the tests run with the race
+// detector, the binary has the race detector, too.
 var program = sync.OnceValues(func() (path string, err error) {
 	if programDir, err = os.MkdirTemp("", "e2e"); err != nil {
 		return "", err

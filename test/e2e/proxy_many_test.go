@@ -240,7 +240,8 @@ func (l *labRun) extend(targets tunnelTargets) {
 	l.kubectl("apply", "-f", manifest)
 }
 
-// admit refuses every admission request, with a message that only this webhook sends.
+// admit is the handler of the webhook. The API server sends it only ConfigMaps with the name
+// "refused". The handler refuses each of them with a message that only this webhook sends.
 func admit(w http.ResponseWriter, r *http.Request) {
 	var review struct {
 		Request struct {

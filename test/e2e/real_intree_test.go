@@ -32,8 +32,8 @@ var inTreePlugins = []inTree{
 	{"csi.vsphere.vmware.com", "vsphere-volume", "sim-1a", "{diskformat: thin, fsType: ext4}", "vsphere-%s", "vsphereVolume: {volumePath: '[store] kubevols/%s.vmdk', fsType: ext4}"},
 }
 
-// manifest returns a claim for the plugin's StorageClass, a claim for an old PersistentVolume, and
-// a pod with an inline volume.
+// manifest returns a StorageClass of the plugin, an old PersistentVolume, and a claim for each of
+// them. It also returns a pod with an inline volume.
 func (p inTree) manifest() string {
 	source := func(disk string) string { return fmt.Sprintf(p.source, fmt.Sprintf(p.disk, disk)) }
 	return fmt.Sprintf(`

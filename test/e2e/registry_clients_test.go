@@ -42,8 +42,8 @@ type registryRun struct {
 	cloud *client.Client
 }
 
-// registryTool runs a common registry client. If a function fails, its error contains the output of
-// the client.
+// registryTool contains functions that run a common registry client. The error of a function
+// contains the output of the client.
 type registryTool struct {
 	login  func(password string)
 	push   func(ref string) error

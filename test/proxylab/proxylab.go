@@ -24,8 +24,8 @@ import (
 	"github.com/cloudsim-dev/allinone/netproxy/certs"
 )
 
-// Paths of the programs. UpstreamProgram contains upstream's server, agent and client of v0.36. The
-// tests use Upstream37Program only as the client of v0.37.
+// Paths of the programs. UpstreamProgram contains upstream's server, agent and client in version
+// v0.36. Upstream37Program contains version v0.37, but the tests use only its client.
 const (
 	UpstreamProgram   = "../../bin/konnectivity"
 	Upstream37Program = "../../bin/konnectivity-0.37"

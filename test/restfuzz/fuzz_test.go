@@ -30,8 +30,9 @@ const (
 	maxLatency = 10 * time.Second
 	// minValid is the minimum share of request bodies that must pass the cloud's validation.
 	minValid = 0.6
-	// maxHeapGrowth is the maximum ratio of the heap size after the run to the heap size before the
-	// run. The run resets the cloud before it measures the heap.
+	// maxHeapGrowth is the maximum ratio of the second measured heap size to the first. The run
+	// measures the heap after a fifth of the random requests, and again at its end. Before each
+	// measurement, the run resets the cloud.
 	maxHeapGrowth = 1.5
 	// settleEvery is the number of requests between two calls of settle.
 	settleEvery = 250

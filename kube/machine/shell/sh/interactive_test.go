@@ -14,8 +14,8 @@ import (
 // limit is the longest time that a test waits for the shell.
 const limit = 10 * time.Second
 
-// typeIn runs an interactive shell with the given input. It returns the channel that gets the result
-// of the shell, and the file that gets the output.
+// typeIn runs an interactive shell with the given input. It returns the channel that gets the
+// result of the shell, and the path of the file that gets the output.
 func typeIn(t *testing.T, input string) (ended <-chan error, out string) {
 	t.Helper()
 	in, typed, err := os.Pipe()
