@@ -321,7 +321,7 @@ func (h *hypervisor) manage(ctx context.Context, m *machine, k *machineInput) {
 // handleCrash records that a machine ended by itself, and removes the remains of the machine.
 // The disk stays.
 func (m *machine) handleCrash(ctx context.Context) {
-	m.log.Warn("the machine stopped by itself; it stays off until the instance is rebooted", "console", m.folder.path("console.log"))
+	m.log.Warn("the machine stopped by itself; it stays off until the next operation on its instance, such as a reboot", "console", m.folder.path("console.log"))
 	m.crashOperation = m.bootOperation
 	if err := m.powerOff(ctx); err != nil {
 		m.log.Error("cleanup after a crash failed", "err", err)

@@ -56,7 +56,7 @@ func newInstancesCommand(c *cli.Connection) *cobra.Command {
 		newLabelInstanceCommand(c),
 		instances.actionCommand(c, "start", "Start stopped instances", (*client.Client).StartInstance),
 		instances.actionCommand(c, "stop", "Stop running instances; they keep their addresses", (*client.Client).StopInstance),
-		instances.actionCommand(c, "crash", "Cut the power of running instances; the cloud reports the state running until the next reboot", (*client.Client).CrashInstance),
+		instances.actionCommand(c, "crash", "Cut the power of running instances; the cloud reports the state running until the next operation, such as a reboot", (*client.Client).CrashInstance),
 		instances.actionCommand(c, "reboot", "Reboot running instances", (*client.Client).RebootInstance),
 		newAttachNetworkCommand(c),
 		newDetachNetworkCommand(c),
