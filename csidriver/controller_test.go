@@ -115,6 +115,14 @@ func TestMinimumSizeOfType(t *testing.T) {
 			t.Errorf("got volume %v, want disk-000001 with 4 GiB", v)
 		}
 	}
+	s := must(t)(b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "small", SourceVolumeId: b.volume("small")})).(*csi.CreateSnapshotResponse).GetSnapshot()
+	v := must(t)(b.CreateVolume(t.Context(), b.request("copy", func(r *csi.CreateVolumeRequest) {
+		from(s.GetSnapshotId(), "")(r)
+		r.Parameters, r.CapacityRange = map[string]string{"type": "fast"}, nil
+	}))).(*csi.CreateVolumeResponse).GetVolume()
+	if v.GetCapacityBytes() != 4*gib {
+		t.Errorf("volume from a smaller snapshot: got %v, want 4 GiB", v)
+	}
 }
 
 // TestBadRequests proves that the driver refuses invalid requests, such as

@@ -148,7 +148,7 @@ func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error
 	if err != nil {
 		return 0, err
 	}
-	n := cmp.Or(least, max(t.MinGiB, min(defaultGiB, o.sizes.most)))
+	n := max(t.MinGiB, cmp.Or(least, min(defaultGiB, o.sizes.most)))
 	if !o.sizes.take(n) {
 		return 0, status.Errorf(codes.OutOfRange, "the limit in capacity_range is below %d GiB, the minimum size of type %s", t.MinGiB, t.Name)
 	}
