@@ -373,7 +373,9 @@ func (s *suite) check(ctx context.Context, c Check) Result {
 	interrupted := ctx.Err() != nil
 	cleaning, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTimeout, errCleanup)
 	defer cancel()
-	err = errors.Join(err, e.cleanup(cleaning))
+	cleanupErr := e.cleanup(cleaning)
+	isMissing := errors.As(err, new(missingError)) && cleanupErr == nil
+	err = errors.Join(err, cleanupErr)
 	stop()
 	heart.Wait()
 	r.Took = time.Since(began)
@@ -383,7 +385,7 @@ func (s *suite) check(ctx context.Context, c Check) Result {
 	case interrupted:
 		r.Verdict, r.Reason = Skip, reasonOf(ctx)
 		return r
-	case errors.As(err, new(missingError)):
+	case isMissing:
 		r.Verdict, r.Reason = Skip, err.Error()
 		return r
 	}
