@@ -53,7 +53,7 @@ func TestProxyAdminSocket(t *testing.T) {
 		t.Errorf("serve with --enable-contention-profiling alone: got error %v, want an error with \"needs --enable-profiling\"", err)
 	}
 	if _, err := (&proxySide{profiling: true}).serve(t.Context(), prometheus.NewRegistry(), nil, nil); err == nil || !strings.Contains(err.Error(), "--admin-socket") {
-		t.Errorf("serve with --profiling and without --admin-socket: got error %v, want an error with \"--admin-socket\"", err)
+		t.Errorf("serve with --enable-profiling and without --admin-socket: got error %v, want an error with \"--admin-socket\"", err)
 	}
 }
 
