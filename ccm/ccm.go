@@ -130,10 +130,10 @@ func (p *Provider) startWork(ctx context.Context, work func(context.Context)) {
 func (p *Provider) Wait() { p.runs.Wait() }
 
 // SetInformers sets the transforms of the informers, and gives the provider access to the
-// EndpointSlices. A transform changes an object before the informer stores the object. Upstream
-// calls SetInformers before it creates its controllers. The transforms remove managedFields,
-// because these fields are a large part of a Node and no controller reads them in the informer
-// caches. If a controller writes an object without managedFields, the API server keeps the existing
+// EndpointSlices. Upstream calls SetInformers before it creates its controllers. A transform
+// changes an object before the informer stores the object. These transforms remove managedFields,
+// because managedFields are a large part of a Node and no controller reads them in the informer
+// caches. The API server keeps the existing managedFields if a controller writes an object without
 // managedFields.
 func (p *Provider) SetInformers(f informers.SharedInformerFactory) {
 	cfg := p.settings.Get()

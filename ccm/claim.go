@@ -33,12 +33,11 @@ func (c *finalizerOwners) set(svc *v1.Service, isOurs bool) {
 	c.owned[svc.UID] = isOurs
 }
 
-// ownerOf finds out whether this provider owns the load balancer finalizer of a Service. ownerOf is
-// for Services that no longer have the type LoadBalancer. If ownerOf finds the owner, isKnown is
-// true. If this provider is the owner, isOurs is also true. While a Service has the type
-// LoadBalancer, the CCM records the owner in c.owned. If c.owned has no record of the Service,
-// managedFields can prove that this program wrote the finalizer. Without this proof, isKnown is
-// false.
+// ownerOf reports whether this provider owns the load balancer finalizer of a Service that no
+// longer has the type LoadBalancer. isKnown is true in two cases:
+//   - c.owned contains the owner. The CCM records the owner while the Service has the type
+//     LoadBalancer.
+//   - An entry in managedFields proves that this program wrote the finalizer.
 func (c *finalizerOwners) ownerOf(svc *v1.Service) (isOurs, isKnown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,12 +48,13 @@ func (c *finalizerOwners) ownerOf(svc *v1.Service) (isOurs, isKnown bool) {
 }
 
 // checkRemoval returns nil if upstream may remove the load balancer finalizer of the Service. It
-// returns an error if the Service no longer has the type LoadBalancer and another controller may
-// own the finalizer. Without the finalizer, the other controller would never delete its load
-// balancer. If the cloud has a load balancer of the Service, this provider owns the finalizer. So
-// the caller calls checkRemoval only if the cloud has no such load balancer. If the Service has the
-// condition LoadBalancerPortsError with the reason reasonPorts, checkRemoval returns nil. Only this
-// provider sets this reason, so this provider owns the finalizer.
+// returns an error if another controller may own the finalizer. Without the finalizer, that
+// controller would never delete its load balancer. The caller calls checkRemoval only if the cloud
+// has no load balancer of the Service. The result is nil in these cases:
+//   - The Service has the type LoadBalancer, or it does not have the finalizer.
+//   - The Service has the condition LoadBalancerPortsError with the reason reasonPorts. Only this
+//     provider sets this reason.
+//   - The method ownerOf reports that this provider owns the finalizer.
 func (c *finalizerOwners) checkRemoval(svc *v1.Service) error {
 	if svc.Spec.Type == v1.ServiceTypeLoadBalancer || !servicehelpers.HasLBFinalizer(svc) || hasOldPortsCondition(svc) {
 		return nil

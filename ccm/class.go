@@ -18,22 +18,25 @@ const DefaultLoadBalancerClass = "cloudsim.dev/load-balancer"
 // class.
 const notServed = "cloudsim.dev/not-served"
 
-// classView returns an informer transform. With this transform, upstream's service controller
-// serves the Services of the given class. If class is empty, the class is DefaultLoadBalancerClass.
-// If serveUnclassed is true, upstream's controller also serves Services without a class. Without
-// the transform, upstream serves only Services without a class, and no flag changes this rule. So
-// the transform removes the class from the Services that this provider serves. A Service that this
-// provider does not serve keeps its class, or gets the class notServed if it has no class. The
-// transform also removes the load balancer finalizer from the Services that this provider does not
-// serve. Upstream therefore does not act on the finalizers of other controllers. Kubernetes removes
-// the class when a user changes the type of a Service. So if a Service does not have the type
-// LoadBalancer, its class does not show the owner of the finalizer. In this case the transform
-// removes the finalizer only if owners.ownerOf reports that another controller owns it. The
-// transform removes managedFields from all Services.
+// classView returns an informer transform. With the transform, upstream's service controller serves
+// the Services of the given class. If class is empty, the class is DefaultLoadBalancerClass. If
+// serveUnclassed is true, upstream's controller also serves Services without a class.
 //
-// The transform changes Services only in the informer cache, not in the API server. When upstream
-// changes a Service, it sends the difference between two transformed Services. This difference
-// never contains the class, so the class in the API server does not change.
+// Without the transform, upstream serves only Services without a class, and no flag changes this
+// rule. Upstream also acts on the load balancer finalizers of other controllers. The transform
+// therefore changes a Service of the type LoadBalancer as follows:
+//   - If this provider serves the Service, the transform removes the class.
+//   - If this provider does not serve the Service, the transform removes the finalizer. If the
+//     Service has no class, the transform sets the class notServed.
+//
+// Kubernetes removes the class of a Service when its type changes. If a Service does not have the
+// type LoadBalancer, the transform removes the finalizer only if owners.ownerOf reports that
+// another controller owns the finalizer.
+//
+// The transform also removes managedFields. It changes Services only in the informer cache, not in
+// the API server. When upstream changes a Service, it sends the difference between two transformed
+// Services. This difference never contains the class, so the class in the API server does not
+// change.
 func classView(class string, serveUnclassed bool, owners *finalizerOwners) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		whole, ok := obj.(*v1.Service)

@@ -204,12 +204,10 @@ func (r *runner) electionLeases(c *appconfig.CompletedConfig) *leaseReleaser {
 
 // routeResync is the default of --min-resync-period if the feature gate of KEP-5237 (watch-based
 // reconciliation of routes) is enabled. The resync period of the informers is one to two times this
-// value. Without this gate, upstream compares the routes with the Nodes every ten seconds. With
-// this gate, upstream compares them only after a change of a Node and at each resync. If the
-// creation of a route failed, or if a person deleted a route, upstream creates the route only after
-// the next comparison. Upstream's default resync period, 12 to 24 hours, would be too long for this
-// repair. A resync needs little work. The route controller lists the routes of the cloud. The other
-// controllers compare only objects in their caches.
+// value. With the feature gate, upstream compares the routes with the Nodes only after a change of
+// a Node and at each resync. Upstream creates a missing route only after this comparison, and its
+// default resync period of 12 to 24 hours would be too long. A resync needs little work: the route
+// controller lists the routes of the cloud, and the other controllers compare only cached objects.
 const routeResync = time.Minute
 
 func (r *runner) setResync(isChosen bool) {

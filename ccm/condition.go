@@ -11,10 +11,11 @@ import (
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 )
 
-// portsError reports that a load balancer cannot serve a port of a Service. There are three
-// possible reasons. The cloud does not forward the protocol of the port. The port has no node port,
-// and the cloud's network does not route to pods. Another Service of the shared load balancer
-// already uses the port number.
+// portsError reports that a load balancer cannot serve a port of a Service, for one of these
+// reasons:
+//   - The cloud does not forward the protocol of the port.
+//   - The port has no node port, and the cloud's network does not route to pods.
+//   - Another Service of the shared load balancer already uses the port number.
 type portsError struct{ error }
 
 // permanentError is the error for a load balancer that the CCM cannot create or repair until a

@@ -148,9 +148,10 @@ func numbersOf(svc *v1.Service, s *discoveryv1.EndpointSlice) []int {
 }
 
 // targetPorts returns one target port for each port of the Service, because a listener has only one
-// target port. If pods have different numbers for a port, targetPorts returns the most frequent
-// number. If no pod has the port, it returns the number in the field targetPort of this port. If
-// the field contains no number, it returns the port number of the Service.
+// target port. The target port is the first existing number of this list:
+//   - the most frequent number in the pods
+//   - the number in the field targetPort of the Service's port
+//   - the port number of the Service
 func targetPorts(svc *v1.Service, pods []pod) []int {
 	most := make([]int, len(svc.Spec.Ports))
 	for i, port := range svc.Spec.Ports {

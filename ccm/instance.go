@@ -69,11 +69,10 @@ type place struct {
 // the first and of the last answer that did not contain the instance.
 type absenceRecord struct{ firstMissed, lastMissed time.Time }
 
-// minAbsenceLasts is the shortest lifetime of an absenceRecord. If upstream does not call
-// InstanceExists again within the lifetime, the CCM deletes the record. Upstream calls
-// InstanceExists every few seconds while a Node is not ready, and never for a ready Node. When a
-// Node becomes ready again, its instance exists, so the record is wrong. No call tells the CCM that
-// the Node is ready, so the record must expire.
+// minAbsenceLasts is the shortest lifetime of an absenceRecord. Each call of InstanceExists for an
+// absent instance begins the lifetime again. Upstream calls InstanceExists every few seconds while
+// a Node is not ready, and never for a ready Node. A ready Node has an instance, but no call tells
+// the CCM that the Node is ready. So the record must expire.
 const minAbsenceLasts = time.Minute
 
 // setMonitorPeriod sets the lifetime of an absenceRecord. The parameter period is the time between
@@ -88,28 +87,26 @@ type nodeKey struct{ name, providerID string }
 
 func keyOf(n *v1.Node) nodeKey { return nodeKey{n.Name, n.Spec.ProviderID} }
 
-// InstanceExists reports whether the Node's instance exists, in any state
-// except terminated. The framework deletes the Node if the result is false.
-// InstanceExists therefore returns false only in two cases. In the first case,
-// the Node has a provider id, and the cloud reports that the instance is
-// terminated. In the second case, the cloud does not have the instance, and a
-// list of instances confirms this. In both cases, the result becomes false only
-// after the time NodeDeletionGrace (see the method inDeletionGrace).
+// InstanceExists reports whether the Node's instance exists, in any state except terminated. The
+// framework deletes the Node if the result is false. InstanceExists therefore returns false only in
+// two cases:
+//   - The Node has a provider id, and the cloud reports that the instance is terminated.
+//   - The cloud does not have the instance, and a list of instances confirms the absence.
 //
-// In all unclear cases InstanceExists returns an error, so that the framework
-// keeps the Node:
+// In both cases, the result becomes false only after the time NodeDeletionGrace (see the method
+// inDeletionGrace).
 //
+// In all unclear cases InstanceExists returns an error, so that the framework keeps the Node:
 //   - The URL does not lead to a cloud, or the project does not exist.
 //   - The Node's provider id is invalid.
 //   - The instance in the cloud does not have the provider id of the Node.
-//   - No instance has the Node's name, and the Node has neither a provider id
-//     nor the taint of an uninitialized Node. The machine of such a Node may be
-//     outside of this cloud.
-//   - This process has not yet found an instance of this cluster in the current
-//     cloud and project. The URL or the project may be wrong.
+//   - No instance has the Node's name, and the Node has neither a provider id nor the taint of an
+//     uninitialized Node. The machine of the Node may be outside of this cloud.
+//   - This process has not yet found an instance of this cluster in the current cloud and project.
+//     The URL or the project may be wrong.
 //
-// The last case has a disadvantage. If no Node has an instance when the CCM
-// starts, the CCM keeps all Nodes until a Node with an instance joins.
+// The last case has a disadvantage. If no Node has an instance when the CCM starts, the CCM keeps
+// all Nodes until a Node with an instance joins.
 func (s *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
@@ -245,10 +242,10 @@ func (s *instances) fromMirror(node *v1.Node) (cloudsim.Instance, bool) {
 	return i, ok && i.ProviderID == node.Spec.ProviderID && i.State != cloudsim.InstanceTerminated
 }
 
-// find returns the Node's instance, from the mirror or from the cloud. If the cloud does not have
-// the instance, the second result is false, and the error is the result of rightPlace. The second
-// result is also false if the Node has a provider id and its instance is terminated. In this case
-// the error is nil.
+// find returns the Node's instance, from the mirror or from the cloud. The second result is false
+// in two cases:
+//   - The cloud does not have the instance. The error is the result of rightPlace.
+//   - The Node has a provider id, and its instance is terminated. The error is nil.
 func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance, bool, error) {
 	url := s.settings.Get().URL
 	i, err := s.findAnyState(ctx, node)
@@ -266,11 +263,13 @@ func (s *instances) find(ctx context.Context, node *v1.Node) (cloudsim.Instance,
 }
 
 // rightPlace returns nil if this process has found an instance of this cluster in the current cloud
-// and project. At each call, it compares the current cloud and project with the cloud and project
-// of that instance, because the settings and the token may have changed. The parameter url is the
-// URL that the method find used. If the URL in the settings has changed since then, rightPlace
-// returns an error. If the token is for all projects and the configuration contains no project, the
-// CCM finds the instances of every project. In this case rightPlace compares only the cloud.
+// and project. Otherwise the URL or the project may be wrong, and rightPlace returns an error. It
+// compares the cloud and the project at each call, because the settings and the token may have
+// changed. If the token is for all projects and the configuration contains no project, rightPlace
+// compares only the cloud.
+//
+// The parameter url is the URL that the method find used. If the URL in the settings has changed
+// since the call of find, rightPlace returns an error.
 func (s *instances) rightPlace(ctx context.Context, name, url string) error {
 	if s.settings.Get().URL != url {
 		return fmt.Errorf("node %q: the Node stays, because the URL of the cloud changed during the search for its instance", name)

@@ -98,10 +98,9 @@ func (a *allocator) run(ctx context.Context) {
 	})
 }
 
-// sync writes the pod ranges of an instance to its Node, which has the given
-// name. If the Node already has ranges, or does not belong to the cloud, sync
-// writes nothing. A Node that still waits for initialization may have no
-// provider id. sync also treats this Node as a Node of the cloud.
+// sync writes the pod ranges of an instance to its Node, which has the given name. If the Node
+// already has ranges, or does not belong to the cloud, sync writes nothing. A Node belongs to the
+// cloud if it has a provider id, or if it still waits for initialization.
 func (a *allocator) sync(ctx context.Context, name string) error {
 	node, err := a.nodes.Get(name)
 	if apierrors.IsNotFound(err) || err == nil && len(node.Spec.PodCIDRs) > 0 {

@@ -28,17 +28,14 @@ import (
 // the Node. The CCM keeps labels that a person added.
 const AnnotationNodeLabels = "cloudsim.dev/labels-from-instance"
 
-// labelPeriod is the time between two rounds of the labeler. In each round
-// the CCM compares the labels of all Nodes with the labels of their
-// instances. The CCM reads the instances from the mirror, a local copy, so
-// the comparison needs no calls to the cloud.
+// labelPeriod is the time between two rounds of the labeler. In each round the CCM compares the
+// labels of all Nodes with the labels of their instances. The CCM reads the instances from the
+// mirror, a local copy, so the comparison needs no calls to the cloud.
 //
-// The period must be short. Upstream copies the labels of an instance to a new
-// Node, but only the next round writes the keys of these labels to
-// AnnotationNodeLabels. If a label of the instance changes before this round,
-// the Node has the old value and no annotation. If the annotation does not
-// contain the key of a label, the CCM assumes that a person set the label. In
-// this case the CCM keeps the old value.
+// The period must be short. Upstream copies the labels of an instance to a new Node, but only the
+// next round writes the keys of these labels to AnnotationNodeLabels. If a label of the instance
+// changes before this round, AnnotationNodeLabels does not contain the key of the label. The CCM
+// therefore assumes that a person set the label on the Node, and keeps the old value.
 const labelPeriod = 2 * time.Second
 
 // labeler copies changed labels of instances to their Nodes. Upstream's node

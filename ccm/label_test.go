@@ -32,9 +32,10 @@ func TestNodeLabelsFollowInstance(t *testing.T) {
 	r.startMirror(t)
 	n := initializedNode(i)
 	n.Labels = map[string]string{"topology.kubernetes.io/zone": "sim-1a", "tier": "person's", "mine": "yes", "node-restriction.kubernetes.io/tenant": "a"}
-	// Kubernetes allows a kubelet to write annotations of its own Node, but not to write labels
-	// with the prefix node-restriction.kubernetes.io. A kubelet could add a label with this prefix
-	// to the annotation that lists the labels of the CCM. The CCM must still keep this label.
+	// A kubelet may write annotations of its own Node. But Kubernetes does not let the kubelet
+	// write labels with the prefix node-restriction.kubernetes.io to this Node. The kubelet could
+	// add such a label to the annotation that lists the labels of the CCM. The CCM must still keep
+	// the label.
 	n.Annotations = map[string]string{ccm.AnnotationNodeLabels: "node-restriction.kubernetes.io/tenant,topology.kubernetes.io/zone"}
 	kube := fake.NewClientset(n)
 	step := func(when string, want map[string]string) {

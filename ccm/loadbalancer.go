@@ -135,13 +135,11 @@ func (b *loadBalancers) EnsureLoadBalancer(ctx context.Context, cluster string, 
 	return status(svc, lb), nil
 }
 
-// EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a
-// short time for the deletion. If other Services also use the load balancer,
-// the method only removes the Service from the load balancer. It returns nil
-// after the deletion or the removal. It also returns nil if the Service has no
-// load balancer. After an error the framework keeps the finalizer, so the
-// Service continues to exist. EnsureLoadBalancerDeleted does not read the spec
-// or the annotations of the Service.
+// EnsureLoadBalancerDeleted deletes the Service's load balancer and waits a short time for the
+// deletion. If other Services also use the load balancer, the method only removes the Service from
+// the load balancer. If the Service has no load balancer, the method returns nil. After an error
+// the framework keeps the finalizer of the Service. The method does not read the spec or the
+// annotations of the Service.
 func (b *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, svc *v1.Service) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -317,9 +315,11 @@ func (b *loadBalancers) stepOnce(ctx context.Context, cluster string, svc *v1.Se
 // sharesNone reports whether the mirror is up to date and has no shared load balancer with this
 // Service as a member. If the result is true, the caller does not call shareOf. Without sharesNone,
 // a thousand new Services would cause a thousand calls, and for each call the cloud would search
-// all load balancers. The result can be wrong for a short time, because the mirror may not have the
-// latest change of a shared load balancer yet. The CCM may then create a second load balancer for
-// the Service. EnsureLoadBalancerDeleted does not use sharesNone, but always asks the cloud.
+// all load balancers.
+//
+// The mirror may not have the latest change of a shared load balancer yet, so the result can be
+// wrong for a short time. The CCM may then create a second load balancer for the Service.
+// EnsureLoadBalancerDeleted does not use sharesNone, but always asks the cloud.
 func (b *loadBalancers) sharesNone(svc *v1.Service) bool {
 	all, fresh := b.mirror.allBalancers()
 	if !fresh {

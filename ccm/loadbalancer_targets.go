@@ -14,21 +14,18 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// UpdateLoadBalancer replaces the targets of the Service's load balancer. It
-// replaces all targets in one call, so that the load balancer is never without
-// targets. The framework may call UpdateLoadBalancer before EnsureLoadBalancer
-// or after EnsureLoadBalancerDeleted. It may also pass an outdated Service. If
-// the cloud is deleting the load balancer, UpdateLoadBalancer changes nothing.
-// If the load balancer does not exist, UpdateLoadBalancer returns an error. The
-// framework ignores this error if GetLoadBalancer also does not find the load
-// balancer. UpdateLoadBalancer also returns an error if the annotation of the
-// Service no longer names the shared load balancer that the Service uses. If a
-// Service with a shared load balancer has a node selector, UpdateLoadBalancer
-// returns an error.
+// UpdateLoadBalancer replaces the targets of the Service's load balancer. It replaces all targets
+// in one call, so that the load balancer is never without targets. If the cloud is deleting the
+// load balancer, UpdateLoadBalancer changes nothing. These cases are errors:
+//   - The load balancer does not exist. The framework may call UpdateLoadBalancer before
+//     EnsureLoadBalancer or after EnsureLoadBalancerDeleted, or with an outdated Service. The
+//     framework ignores the error if GetLoadBalancer does not find the load balancer either.
+//   - The Service uses a shared load balancer, but its annotation no longer names this load
+//     balancer.
+//   - The Service uses a shared load balancer and has a node selector.
 //
-// When a node joins, the framework calls UpdateLoadBalancer for every Service.
-// To save a call, UpdateLoadBalancer reads the load balancer from the mirror if
-// possible.
+// When a node joins, the framework calls UpdateLoadBalancer for every Service. To save a call,
+// UpdateLoadBalancer reads the load balancer from the mirror if possible.
 func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, svc *v1.Service, nodes []*v1.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()
@@ -65,10 +62,10 @@ func (b *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 }
 
 // fromMirror returns the load balancer of the Service from the mirror. It never returns a shared
-// load balancer. The mirror may be outdated. A write to the load balancer is nevertheless safe,
-// because the cloud refuses the write if the load balancer no longer exists. If the mirror
-// already contains the desired targets, the targets in the cloud may nevertheless differ. In this
-// case the caller must read the load balancer from the cloud.
+// load balancer. The mirror may be outdated, so the caller must follow two rules. If the targets in
+// the mirror differ from the desired targets, the caller may write the targets. The cloud refuses
+// the write if the load balancer no longer exists. If the targets in the mirror equal the desired
+// targets, the caller must read the load balancer from the cloud.
 func (b *loadBalancers) fromMirror(cluster string, svc *v1.Service) (cloudsim.LoadBalancer, bool) {
 	lb, known := b.mirror.balancerNamed(loadBalancerName(svc))
 	return lb, known && lb.State != cloudsim.LoadBalancerDeleting && checkOwner(lb, cluster, svc) == nil

@@ -136,10 +136,9 @@ func (m *mirror) List(ctx context.Context) (informer.Listed, error) {
 	return informer.Listed{cloudsim.KindInstance: at, cloudsim.KindLoadBalancer: balancersAt}, nil
 }
 
-// OnSync records that the watch works. If callers could not use the mirror
-// before, OnSync also calls the callbacks in onFresh. After a call of relist,
-// OnSync does nothing until the mirror begins to list again. Until then, a late
-// message can come from the watch of the old cloud.
+// OnSync records that the watch works. If callers could not use the mirror before, OnSync also
+// calls the callbacks in onFresh. After a call of relist, OnSync does nothing until the mirror
+// begins to list again, because a late message may come from the watch of the old cloud.
 func (m *mirror) OnSync(bool) {
 	m.mu.Lock()
 	if m.outdated {

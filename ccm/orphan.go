@@ -108,16 +108,14 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// mayHave reports whether the sweeper must keep lb for the Service svc. There are three cases:
-//
+// mayHave reports whether the sweeper must keep lb for the Service svc:
 //   - If svc does not have the type LoadBalancer, the result is true while svc has the load
 //     balancer finalizer.
-//   - If svc has this type and this CCM serves svc, the result is true.
-//   - If svc has this type and this CCM does not serve svc, svc can nevertheless use lb. Another
-//     CCM in the project may serve svc, or this CCM may have served svc before a change of the
-//     configuration. The result is true while the status of svc contains an address of lb. The
-//     result is also true while lb is not active, because the status may not contain the address
-//     yet.
+//   - If svc has the type LoadBalancer and this CCM serves svc, the result is true.
+//   - If svc has the type LoadBalancer and this CCM does not serve svc, svc may still use lb. For
+//     example, another CCM in the project may serve svc. The result is true while the status of svc
+//     contains an address of lb. While lb is not active, the status may lack the address, so the
+//     result is true.
 func (s *sweeper) mayHave(svc *v1.Service, lb cloudsim.LoadBalancer) bool {
 	cfg := s.p.settings.Get()
 	switch {

@@ -33,17 +33,18 @@ const (
 	repairPeriod = 5 * time.Minute
 )
 
-// repairer corrects differences that upstream's service controller ignores.
-// Upstream's controller acts when a Service changes, when a Node appears or
-// disappears, and when a label excludes a Node from load balancers. It does not
-// act if a person changes or deletes a load balancer in the cloud, or removes
-// the status of a Service. It also ignores changes of node labels that a node selector uses.
+// repairer corrects differences that upstream's service controller ignores. Upstream's controller
+// acts when a Service changes, when a Node appears or disappears, and when a label excludes a Node
+// from load balancers. Upstream's controller ignores these changes:
+//   - A person changes or deletes a load balancer in the cloud.
+//   - A person removes the status of a Service.
+//   - The labels of a Node change, and a Service selects its nodes with
+//     AnnotationLoadBalancerNodeSelector.
 //
-// When a Service, a Node or a load balancer changes, the repairer compares the
-// requested load balancer with the load balancer in the mirror, a local copy.
-// If the mirror has the load balancer, this comparison needs no call to the
-// cloud. To correct a difference, the repairer calls EnsureLoadBalancer, as
-// upstream does. Concurrent calls of upstream and the repairer are safe.
+// When a Service, a Node or a load balancer changes, the repairer compares the requested load
+// balancer with the load balancer in the mirror, a local copy. If the mirror has the load balancer,
+// this comparison needs no call to the cloud. To correct a difference, the repairer calls
+// EnsureLoadBalancer, as upstream does. Concurrent calls of upstream and the repairer are safe.
 type repairer struct {
 	log      *slog.Logger
 	p        *Provider
@@ -212,9 +213,9 @@ func (r *repairer) sync(ctx context.Context, key string) (wait time.Duration, er
 }
 
 // findDrift compares the load balancer of a Service with the load balancer that the Service
-// requests. It returns a description of the difference, or "" if there is no difference. It also
-// returns "" while the load balancer is not active, or if upstream's controller has not yet created
-// it. If a repair cannot help until a person changes the Service or the cloud, findDrift returns a
+// requests. It returns a description of the difference, or "" if there is no difference. While the
+// load balancer is not active, or if upstream's controller has not yet created it, the result is
+// "". If a repair cannot help until a person changes the Service or the cloud, the error is a
 // permanentError.
 func (r *repairer) findDrift(ctx context.Context, svc *v1.Service, nodes []*v1.Node) (string, error) {
 	backends, err := r.p.loadBalancers.backendsOf(ctx, svc, nodes)

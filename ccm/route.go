@@ -113,12 +113,14 @@ func (r *routes) nodeOf(ctx context.Context, id cloudsim.InstanceID) (node types
 	return types.NodeName(i.Name), i.State == cloudsim.InstanceTerminated, nil
 }
 
-// CreateRoute creates the route and waits until the cloud has created it. If
-// the same route already exists, CreateRoute returns nil. If a route of this
-// cluster has the same destination but another instance, CreateRoute replaces
-// that route. If a route to the same destination has another owner, CreateRoute
-// returns an error. If the creation takes too long, or if another caller
-// changes the route table at the same time, the error is a conflict.
+// CreateRoute creates the route and waits until the cloud has created it. If the creation takes too
+// long, or if another caller changes the route table at the same time, the error is a conflict. If
+// a route to the same destination exists, the result depends on this route:
+//   - If the existing route belongs to this cluster and leads to the same instance, the result is
+//     nil.
+//   - If the existing route belongs to this cluster and leads to another instance, CreateRoute
+//     replaces the existing route.
+//   - If the existing route has another owner, CreateRoute returns an error.
 func (r *routes) CreateRoute(ctx context.Context, cluster, _ string, route *cloudprovider.Route) error {
 	ctx, cancel := context.WithTimeout(ctx, balancerDeadline)
 	defer cancel()

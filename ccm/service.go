@@ -66,10 +66,10 @@ func ownershipLabels(cluster string, svc *v1.Service) map[string]string {
 }
 
 // checkOwner returns an error if lb belongs to another cluster or to another Service. It accepts a
-// shared load balancer of this cluster. If the caller found no load balancer, lb is empty, and
-// checkOwner returns nil. If a person restores a cluster from a backup of another cluster, the
-// Services of both clusters can have the same UIDs, and so the same load balancer names. But two
-// clusters must not change the same load balancer.
+// shared load balancer of this cluster, and an empty lb. If a person restores a cluster from a
+// backup of another cluster, the Services of both clusters have the same UIDs and the same load
+// balancer names. LabelCluster then ensures that only one of the clusters changes the load
+// balancer.
 func checkOwner(lb cloudsim.LoadBalancer, cluster string, svc *v1.Service) error {
 	if lb.ID == "" || isShared(lb) && lb.Labels[LabelCluster] == cluster {
 		return nil
@@ -168,10 +168,10 @@ func sourceRanges(svc *v1.Service) ([]string, error) {
 }
 
 // staticAddresses returns the addresses that the Service requests in the field spec.loadBalancerIP
-// or in the annotation AnnotationLoadBalancerIP. If an address is invalid, the function returns an
-// error. If the Service has both, but the annotation does not contain the address of the field, the
-// function also returns an error. An IPv6 address can be written in several ways, so
-// staticAddresses converts each address to the form that the cloud uses.
+// or in the annotation AnnotationLoadBalancerIP. It converts each address to the form that the
+// cloud uses, because an IPv6 address can be written in several ways. It returns an error if an
+// address is invalid. It also returns an error if the Service has both and the annotation does not
+// contain the address of the field.
 func staticAddresses(svc *v1.Service) (all []string, err error) {
 	field, annotation := svc.Spec.LoadBalancerIP, svc.Annotations[AnnotationLoadBalancerIP]
 	if field != "" {
@@ -208,11 +208,10 @@ func convertAddress(fieldName, text string) (string, error) {
 	return ip.String(), nil
 }
 
-// healthCheck returns the health check for nodes. With externalTrafficPolicy
-// Local, a node is healthy if it has an endpoint of this Service. With
-// externalTrafficPolicy Cluster, a node is healthy if its kube-proxy works.
-// Nodes that are not ready stay targets (KEP-3458), so only this check prevents
-// traffic to such nodes.
+// healthCheck returns the health check for nodes. With externalTrafficPolicy Local, a node is
+// healthy if it has an endpoint of this Service. With externalTrafficPolicy Cluster, a node is
+// healthy if its kube-proxy works. A node that is not ready stays a target (KEP-3458), so only the
+// health check prevents traffic to this node.
 func healthCheck(svc *v1.Service) cloudsim.HealthCheck {
 	port := kubeProxyPort
 	if svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && svc.Spec.HealthCheckNodePort != 0 {
@@ -241,7 +240,7 @@ func matchingNodes(nodes []*v1.Node, selector labels.Selector) []*v1.Node {
 // targetsOf returns the instances of the nodes as targets. The targets are sorted and have no
 // duplicates, so that every replica of the CCM sends the same request for the same nodes.
 // backends.skipped contains each node with an invalid provider id, e.g. the id of another cloud
-// provider. targetsOf omits nodes without a provider id. When such a node gets its provider id, the
+// provider. targetsOf omits nodes without a provider id. When a node gets its provider id, the
 // framework updates the load balancer.
 func targetsOf(nodes []*v1.Node) (backends backendSet) {
 	for _, n := range nodes {

@@ -19,11 +19,11 @@ import (
 // These labels of a shared load balancer record its members. Members are the Services that use the
 // load balancer. The value of LabelShared consists of the namespace of the members and the value of
 // their annotation AnnotationLoadBalancerShared. For each member, the load balancer has two more
-// labels. The keys of these two labels end with the UID of the Service. The label with
-// labelMemberPrefix contains the name of the Service. With this label the CCM finds the load
-// balancer of a Service even if the annotations of the Service change. The label with
-// labelPortsPrefix contains the protocols and ports of the Service's listeners. With this label the
-// CCM prevents port conflicts between members.
+// labels, with the UID of the Service at the end of the key:
+//   - The label with labelMemberPrefix contains the name of the Service. With this label the CCM
+//     finds the load balancer after a change of the Service's annotations.
+//   - The label with labelPortsPrefix contains the protocols and ports of the Service's listeners.
+//     With this label the CCM prevents port conflicts between members.
 const (
 	LabelShared       = "kubernetes.io/shared-load-balancer" // namespace/name
 	labelMemberPrefix = "service.kubernetes.io/"             // + UID: namespace/name
@@ -101,11 +101,11 @@ func portsOf(lb cloudsim.LoadBalancer, uid string) []string {
 	return strings.Split(lb.Labels[labelPortsPrefix+uid], ".")
 }
 
-// mergeMembers returns a copy of desired, the load balancer that the Service with the given uid
-// requests. Several Services, called members, may share the existing load balancer lb. mergeMembers
-// adds the listeners and labels of all other members to the copy. It returns an error if another
-// member already uses a desired port. It also returns an error if desired and lb have different
-// settings, because the settings of lb apply to all members.
+// mergeMembers adds the other members of the shared load balancer lb to desired, the load balancer
+// that the Service with the given uid requests. The result is a copy of desired with the listeners
+// and labels of all members of lb. If lb is not shared, the result is desired. mergeMembers returns
+// an error if another member already uses a desired port. It also returns an error if desired and
+// lb have different settings, because the settings of lb apply to all members.
 func mergeMembers(lb cloudsim.LoadBalancer, desired cloudsim.CreateLoadBalancer, uid string) (cloudsim.CreateLoadBalancer, error) {
 	if !isShared(lb) {
 		return desired, nil

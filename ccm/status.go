@@ -46,10 +46,11 @@ const listenerUnreachable = "cloudsim.dev/ListenerUnreachable"
 
 // status returns the load balancer status of the Service. If lb is active or updating, the status
 // contains every address, in the order of the IP families. Otherwise the status is empty. If a port
-// does not work at an address, the entry of this address contains the status of all ports. The IP
-// mode (KEP-1860) is VIP if all listeners have the mode VIP. Otherwise it is Proxy. With the mode
-// VIP, connections from pods bypass the load balancer: kube-proxy sends them directly to the pods
-// of the Service.
+// does not work at an address, the entry of this address contains the status of all ports.
+//
+// The IP mode (KEP-1860) is VIP if all listeners have the mode VIP. Otherwise the IP mode is Proxy.
+// With the mode VIP, kube-proxy sends connections from pods directly to the pods of the Service,
+// without the load balancer.
 func status(svc *v1.Service, lb cloudsim.LoadBalancer) *v1.LoadBalancerStatus {
 	lb = partOf(lb, svc)
 	st := &v1.LoadBalancerStatus{}
