@@ -41,9 +41,9 @@ type acceptorError struct {
 	taken uint64 // number of clients accepted before the error
 }
 
-// accept serves the connections of a socket until ctx ends. When accept returns, the port is free.
-// Before it returns, the method resets the connections that still wait for a target. After an
-// error, for example if the process has no free file descriptors, the method waits and tries again.
+// accept serves the connections of a socket until ctx ends. Then it frees the port, resets the
+// connections that still wait for a target, and returns. After an error, for example if the process
+// has no free file descriptors, accept waits and tries again.
 func (f *forwarder) accept(ctx context.Context, b *balancer, s *socket, ln net.Listener) {
 	retry := backoff.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 	e := &entry{b: b, socket: s, failed: make(chan acceptorError, len(f.loops))}

@@ -222,11 +222,10 @@ func (b *balancer) applyMachine(ctx context.Context, id cloudsim.InstanceID, m m
 	}
 }
 
-// updateProbes starts and stops the probes of t. Probes run only while t is in
-// the spec, the machine of t is reachable, and a listener uses the pool of t.
-// Without probes, t takes no new connections. If the health check changes,
-// updateProbes replaces the probes. The verdict of the old probes stays in force
-// until the new probes change it.
+// updateProbes starts and stops the probes of t. Probes run only while t is in the spec, the
+// machine of t is reachable, and a listener uses the pool of t. Without probes, t takes no new
+// connections. If the health check changes, updateProbes replaces the probes. The old verdict stays
+// in force until a new probe changes it.
 func (b *balancer) updateProbes(ctx context.Context, t *target, m machine) {
 	m = m.withAddresses(t.key)
 	reachable, in := m.isReachable() && m.ip() != "", b.pools[t.key.Listener]
@@ -285,8 +284,9 @@ func (b *balancer) forgetIfUnused(t *target) {
 	b.notifyReporter() // the target no longer drains
 }
 
-// stop closes every socket. Open connections may continue for the grace period. After this period,
-// the balancer cuts the connections. To wait for their end, call b.waitGroup.Wait.
+// stop closes every socket. It lets open connections continue for the grace period, and cuts them
+// after this period. stop returns before the connections have ended. To wait for their end, call
+// b.waitGroup.Wait.
 func (b *balancer) stop(grace time.Duration) {
 	if b.stopReport != nil {
 		b.stopReport()

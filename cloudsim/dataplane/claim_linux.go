@@ -22,11 +22,15 @@ const claimProtocol = 78 // not used in /etc/iproute2/rt_protos; the lab's route
 // machine receives the packets to addresses in the ranges. The caller must call release to delete
 // the routes that claimRanges added or took over.
 //
-// If another process of this program was killed and left its route, claimRanges takes the route
-// over. It skips loopback ranges such as 127/8. It also skips a range if the route of the range
-// belongs to another program, or to another process of this program that still runs. If the machine
-// does not allow a route, claimRanges logs a warning. The listeners then report the addresses that
-// they cannot open. claimRanges returns an error only if it cannot find the loopback interface.
+// If a killed process of this program left the route of a range, claimRanges takes the route over.
+// It skips a range in these cases:
+//   - The range is a loopback range such as 127/8.
+//   - The route of the range belongs to another program, or to another running process of this
+//     program.
+//   - The machine does not allow the route. claimRanges logs a warning. The listeners then report
+//     the addresses that they cannot open.
+//
+// claimRanges returns an error only if it cannot find the loopback interface.
 func claimRanges(log *slog.Logger, ranges []netip.Prefix) (release func(), err error) {
 	var claimed []*netlink.Route
 	var signs []io.Closer

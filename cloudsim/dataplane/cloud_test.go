@@ -58,9 +58,8 @@ func (m *fakeCloud) record(typ cloudsim.EventType, kind cloudsim.ResourceKind, i
 }
 
 // putLB stores a load balancer. If the field State of lb is empty, putLB stores the state active.
-// If lb.Addresses has fewer than two items, putLB replaces the list with the address lb.IP. putLB
-// ignores lb.Status. For each listener and target of lb, it keeps the status that is already
-// stored.
+// If lb.Addresses has fewer than two items, putLB replaces lb.Addresses with a list that
+// contains only lb.IP. Instead of lb.Status, it uses the stored status of each listener and target.
 func (m *fakeCloud) putLB(lb cloudsim.LoadBalancer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -221,10 +221,9 @@ func (c *conn) moveBytes() {
 		w := &c.halves[d]
 		unfinished, err := w.moveBytes(c.loop)
 		if err != nil {
-			// An error usually requires a reset. But if the half from dst to src is done, the loop
-			// has sent all bytes of this half to src. The peer of src may not have read these bytes
-			// yet, and a reset could discard them. In this case, the loop sends no reset if src
-			// still works.
+			// An error usually requires a reset. But if the half from dst to src is done, a reset
+			// could discard bytes that the peer of src has not read yet. In this case, the loop
+			// sends a reset only if src failed.
 			c.endSession(w.src.failed || !c.halfOf(w.dst).done)
 			return
 		}
@@ -239,11 +238,11 @@ func (c *conn) moveBytes() {
 	}
 }
 
-// checkDeadline checks the deadline of a connection. After the deadline of a dial, the method dials
+// checkDeadline checks the deadline of a connection, and returns the time of the next check. If no
+// check is necessary, it returns the constant never. After the deadline of a dial, the method dials
 // another target. After the idle timeout, the method resets the connection, unless bytes wait for a
-// slow reader. The method returns the time of the next check. If no check is necessary, it returns
-// the constant never. Only the client's endpoint makes these checks. For the target's endpoint, the
-// method does nothing and returns the constant never.
+// slow reader. Only the client's endpoint makes these checks. For the target's endpoint, the method
+// only returns the constant never.
 func (s *endpoint) checkDeadline(now time.Duration) time.Duration {
 	c := s.conn
 	if s != &c.front {

@@ -234,10 +234,9 @@ func (p *plane) putZone(ctx context.Context, z cloudsim.Zone) {
 
 // forgetRevisions makes the plane accept the next revision of each object, even if it is lower than
 // the known revision. The plane calls forgetRevisions before it applies new lists of the cloud's
-// objects. A list is always newer than the known state. But the revisions in a list can be lower,
-// for example if the cloud was started with a new database file. If the cloud has loaded
-// a saved state, the cloud's status of a load balancer can be older than the plane's last report.
-// So forgetRevisions makes the plane report the status of each load balancer again.
+// objects. The revisions in these lists can be lower, for example if the cloud was started with a
+// new database file. forgetRevisions also makes the plane report the status of each load balancer
+// again, because a loaded state can contain an older status.
 func (p *plane) forgetRevisions() {
 	for id, m := range p.machines {
 		m.revision = 0

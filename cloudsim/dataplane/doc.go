@@ -7,10 +7,9 @@
 // load balancer. It also opens a socket for each published port, which is a port of the cloud's
 // host that forwards to the listener. A new connection goes to the healthy target with the lowest
 // ratio of connections to weight. Each listener counts only its own connections. Targets with the
-// same ratio get turns in proportion to their weights. So the weights also have an effect if there
-// is only one connection at a time. With affinity, a new connection of a client goes to the target
-// of the client's previous connection, if this target is still healthy. The package reports the
-// addresses of the listeners and the probed health of each target.
+// same ratio get turns in proportion to their weights. With affinity, a new connection of a client
+// goes to the target of the client's previous connection, if this target is still healthy. The
+// package reports the addresses of the listeners and the probed health of each target.
 //
 // Guarantees for clients:
 //

@@ -44,8 +44,9 @@ func udpServer(t testing.TB, ip string, port int, name string) (stop func(), bou
 }
 
 // udpFleet returns a fleet that also has a UDP server on each instance. The load balancer has a TCP
-// listener and a UDP listener with the same port number. Probes check only the TCP servers. So a
-// target stays healthy after the test stops its UDP server with a function of the slice stops.
+// listener and a UDP listener with the same port number. Each function in the slice stops ends the
+// UDP server of one instance. The target then stays healthy, because probes check only the TCP
+// servers.
 func udpFleet(t testing.TB, n int) (f *fleet, stops []func()) {
 	t.Helper()
 	f = newFleet(t, n, sayName)

@@ -123,8 +123,8 @@ func (c *conn) introduce(from netip.AddrPort) error {
 
 // dialTCP opens a connection to a target. It binds a source address only if the target should see
 // the client's address. Otherwise the system chooses the source address and the source port when it
-// already knows the target. It can then use one port for connections to different targets, so each
-// target can have connections from all ports.
+// connects. The system then knows the target, so connections to different targets can have the same
+// source port.
 func (c Config) dialTCP(ctx context.Context, client netip.Addr, chosen choice) (*net.TCPConn, error) {
 	address, d := addrPort(chosen.ip, chosen.port), dialer
 	if err := c.dials.check(address.Addr()); err != nil {
@@ -189,11 +189,10 @@ const idleChecks = 4
 
 // moveBytes moves bytes from src to dst until src ends.
 //
-// While moveBytes waits for src, it wakes up for each check of the idle timeout. While it waits for
-// a slow reader of dst, it makes no checks. But the call of moveBytes for the opposite direction
-// still makes checks. If this call finds no activity in both directions for the idle timeout, it
-// returns errIdle, and the data plane resets the connection. This happens even if bytes wait for a
-// slow reader. Only the version with epoll detects these bytes and keeps the connection open.
+// While moveBytes waits for src, it checks the idle timeout. If no bytes have moved in both
+// directions for the idle timeout, it returns errIdle, and the data plane resets the connection.
+// This happens even if bytes of the opposite direction wait for a slow reader. Only the version
+// with epoll detects these bytes and keeps the connection open.
 func (c *conn) moveBytes(d direction, dst, src *net.TCPConn, l *listener) error {
 	reads, err := newPooledReader(src, small)
 	if err != nil {

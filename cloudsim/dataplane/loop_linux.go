@@ -210,8 +210,8 @@ func roundUpMillis(d time.Duration) int {
 }
 
 // tick updates the loop's clock. The parameter allowed is the longest time for which the loop
-// planned to sleep. If more than this duration plus one second has passed since the last call of
-// tick, the process was probably suspended. The clock then does not count the excess time,
+// planned to sleep. If the time since the last call of tick is more than one second longer than
+// allowed, the process was probably suspended. The clock then does not count the excess time,
 // because the loop would otherwise treat all connections as idle and close them.
 func (l *loop) tick(allowed time.Duration) {
 	now := time.Since(startTime) - l.lost
@@ -272,9 +272,8 @@ func (l *loop) watch(fd int, events uint32, s descriptorOwner) (id uint64, err e
 	return id, nil
 }
 
-// newEpollEvent returns an epoll event. Its data is the id of a connection or listener. The data is
-// not the descriptor number, because the kernel reuses descriptor numbers. The loop never reuses an
-// id.
+// newEpollEvent returns an epoll event. Its data is the id of a connection or listener, because the
+// loop never reuses an id. The kernel reuses descriptor numbers.
 func newEpollEvent(id uint64, events uint32) *unix.EpollEvent {
 	return &unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))} //nolint:gosec // the two halves of the id
 }

@@ -12,12 +12,14 @@ const (
 	refusedSource   refusal = "source_range"
 )
 
-// metrics is a Prometheus collector of Counters. It reads the counters at each scrape. If a target
-// is an address behind an instance, the label ip is this address. If the target is the instance
-// itself, the label ip is empty. If a target belongs to a listener's own pool, the label listener
-// contains the key of this listener. If a target belongs to the load balancer's pool, the label
-// listener is empty. The metrics of a removed target disappear when the last connection to the
-// target ends. The metrics of a deleted load balancer disappear when its last connection ends.
+// metrics is a Prometheus collector of Counters. It reads the counters at each scrape. The metrics
+// of a removed target disappear when the last connection to the target ends. The metrics of a
+// deleted load balancer disappear when its last connection ends. Two labels identify a target
+// together with its instance:
+//   - If the target is an address behind the instance, the label ip is this address. If the target
+//     is the instance itself, the label ip is empty.
+//   - If the target belongs to a listener's own pool, the label listener is the key of this
+//     listener. If the target belongs to the load balancer's pool, the label listener is empty.
 type metrics struct{ counters *Counters }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

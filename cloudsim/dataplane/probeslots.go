@@ -6,13 +6,14 @@ import (
 	"sync"
 )
 
-// probeSlots limits the number of concurrent probes. Each running probe has one slot. The load
-// balancers share the slots fairly. A load balancer gets another slot only if the number of its
-// slots is smaller than the number of free slots. So free slots remain for another load balancer.
-// The disadvantage is that a single load balancer gets only half of the slots. A free slot goes to
-// the waiting load balancer with the fewest slots. If several waiting load balancers have this
-// lowest number of slots, the free slot goes to the load balancer that has waited longest. Each
-// grant takes O(waiting load balancers).
+// probeSlots limits the number of concurrent probes. Each running probe has one slot. A free slot
+// goes to the waiting load balancer with the fewest slots. If several waiting load balancers have
+// this number of slots, the slot goes to the load balancer that has waited longest. Each grant
+// takes O(waiting load balancers).
+//
+// A load balancer gets another slot only if it has fewer slots than the number of free slots. So
+// free slots remain for another load balancer. The disadvantage is that a single load balancer gets
+// only half of the slots.
 type probeSlots struct {
 	mu      sync.Mutex
 	free    int

@@ -64,10 +64,9 @@ func (q *queue) Pop() any {
 }
 
 // setQueued adds s to the queue if queued is true. Otherwise it removes s from the queue. If s is
-// already in the queue and queued is true, setQueued moves s to its right place in the order,
-// because the weight of the target may have changed. When setQueued adds s to the queue, it sets
-// s.turn to the later of s.turn and q.now. So s gets a turn soon. But s gets no extra turns for the
-// time in which it was not in the queue.
+// already in the queue and queued is true, setQueued moves s to its right place, because the weight
+// of the target may have changed. An added slot gets a turn soon, but no extra turns for the time
+// in which it was not in the queue.
 func (q *queue) setQueued(s *slot, queued bool) {
 	switch {
 	case queued && s.at < 0:
@@ -152,9 +151,9 @@ func (b *balancer) release(l *listener, s *slot) {
 }
 
 // updateSlots makes a slot for t in every listener that uses the pool of t. If t takes connections,
-// updateSlots adds the slots to the queues. Otherwise it removes the slots from the queues. If a
-// listener has a slot for t, but no longer uses the pool of t, updateSlots removes the slot from
-// the listener's queue. It takes O(listeners · log targets).
+// updateSlots adds the slots to the queues of these listeners. Otherwise it removes the slots from
+// these queues. If a listener has a slot for t, but no longer uses the pool of t, updateSlots
+// removes the slot from the listener's queue. It takes O(listeners · log targets).
 func (b *balancer) updateSlots(t *target) {
 	for _, l := range b.listeners {
 		s, member := l.slots[t], l.pool == t.key.Listener

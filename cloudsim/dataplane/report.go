@@ -53,10 +53,10 @@ func (b *balancer) report(ctx context.Context) {
 }
 
 // status returns the status of b. The status has an entry for each socket and each target, in the
-// order of the spec. It also has an entry for each draining target. The second result is true if
-// the cloud already has this status. Otherwise the caller must send the status to the cloud. If
-// this fails, the caller must call forgetReport, because the next call of the method status assumes
-// that the cloud has the status.
+// order of the spec. It also has an entry for each draining target. If the second result is true,
+// the cloud already has this status. Otherwise the caller must report the status to the cloud. If
+// the report fails, the caller must call forgetReport, because the next call of the method status
+// assumes that the cloud has the status.
 func (b *balancer) status() (s cloudsim.LoadBalancerStatus, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

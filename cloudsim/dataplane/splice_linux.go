@@ -32,9 +32,9 @@ type halfConn struct {
 
 func (w *halfConn) empty() bool { return len(w.held) == 0 && w.pipe == nil }
 
-// moveBytes moves bytes until src has no more bytes, dst takes no more bytes, or the quantum is
-// used up. The result unfinished is true only if the quantum is used up. After the last byte of
-// src, the method also closes the write side of dst. It returns the error if src or dst fails.
+// moveBytes moves bytes until no bytes of src are ready, dst takes no more bytes, or the quantum is
+// used up. The result unfinished is true only if the quantum is used up. After the end of src, the
+// method also closes the write side of dst. It returns the error if src or dst fails.
 //
 // For small amounts, the method copies the bytes, because a splice needs more system calls. For
 // large amounts, it splices the bytes, because a splice needs fewer copies in memory.

@@ -42,11 +42,10 @@ type fileCopy struct {
 // copies exist, copyTogether does nothing. If only some copies exist, copyTogether makes all copies
 // again.
 //
-// If the file system can clone files, a call with one copy never returns errBusy, even while an
-// instance writes to the source. In all other cases, the copies are valid only if no program writes
-// to a source while copyTogether makes them. If the copies are not valid, copyTogether tries again.
-// After maxTries tries without valid copies, it returns errBusy. It returns errLost if a source is
-// missing, and errNotRegular if a source is not a regular file.
+// If the file system can clone files, a call with one copy never returns errBusy. In all other
+// cases, copyTogether needs a pause in the writes to the sources. If a program writes to a source
+// during a try, copyTogether tries again. After maxTries failed tries, it returns errBusy. It
+// returns errLost if a source is missing, and errNotRegular if a source is not a regular file.
 func copyTogether(ctx context.Context, copies []fileCopy) error {
 	if complete(copies) {
 		return nil

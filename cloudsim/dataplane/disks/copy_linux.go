@@ -11,9 +11,9 @@ import (
 // not wait for another process. The caller must check the type of the opened file.
 const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
 
-// clone turns dst into a copy of src. The two files then share their blocks (FICLONE). clone fails
-// if the file system cannot clone files. The copy contains the data of src at one instant. The copy
-// takes no space until a program writes to dst or src.
+// clone turns dst into a copy of src (FICLONE). It fails if the file system cannot clone files. The
+// copy contains the data of src at one instant. The two files share their blocks, so the copy takes
+// no space until a program writes to dst or src.
 func clone(dst, src *os.File) error { return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) }
 
 // nextData searches the bytes of f from start up to the end of the file, which has the given size.

@@ -1,14 +1,12 @@
 // Package disks keeps the data of disks and snapshots. Each disk or snapshot has a sparse file in
-// the folder DIR, for example DIR/disk-000001.img or DIR/snap-000001.img. The package creates the
-// file of each disk. If the disk has a source, the new file is a copy of the source. The package
-// also grows the file of a disk, deletes the file when the disk is deleted, and reports the state
-// of the file to the cloud. The only other writers are the instances to which the disk is attached.
-// The file of a snapshot is read-only. The package never shrinks a file. It never creates a new
-// file for a disk that has lost its data.
+// the folder DIR, for example DIR/disk-000001.img or DIR/snap-000001.img. The package creates,
+// grows and deletes the file of each disk, and reports the state of the file to the cloud. If the
+// disk has a source, the new file is a copy of the source. The only other writers of the file are
+// the instances to which the disk is attached. The file of a snapshot is read-only. The package
+// never shrinks a file. It never creates a new file for a disk that has lost its data.
 //
-// The package writes a copy under a temporary name and renames the copy when it is
-// complete. So a process that is killed during a copy leaves no incomplete file under a
-// disk's name.
+// The package writes a copy under a temporary name and renames the copy when it is complete. So a
+// process that is killed during a copy leaves no incomplete file under a disk's name.
 package disks
 
 import (
@@ -247,9 +245,9 @@ func (k *manager) fill(ctx context.Context, d cloudsim.Disk) {
 	lastStatus := d.Status
 	k.start(ctx, string(d.ID), func(ctx context.Context) error {
 		status := cloudsim.DiskStatus{SizeGiB: d.SizeGiB}
-		// The job calls notCreated before the copy. The copy fails if the source disk has no file
-		// yet. After this failure, the method put may create the file. A later call of notCreated
-		// would then return false, and the job would wrongly report lost data.
+		// The job must call notCreated before the copy. If the source disk has no file yet, the
+		// copy fails, and the method put may create the file directly after this failure. A later
+		// call of notCreated would then return false, and the job would wrongly report lost data.
 		notCreated := k.notCreated(d.SourceDisk)
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, []fileCopy{c}) })
 		if err != nil {

@@ -23,10 +23,11 @@ import (
 type Files struct {
 	dir string
 
-	// Run holds runLock while it serves disks. Swap holds runLock while it replaces the data. Both
-	// lock swapLock before runLock, but Run unlocks swapLock as soon as it has locked runLock.
-	// While Swap holds swapLock, it calls cancelRun, which makes Run unlock runLock. Run cannot
-	// lock runLock again until Swap has unlocked swapLock. Save locks only swapLock.
+	// A goroutine that needs both locks locks swapLock before runLock.
+	//   - Run locks both locks, unlocks swapLock, and holds runLock while it serves disks.
+	//   - Swap locks swapLock, calls cancelRun so that Run unlocks runLock, and locks runLock. It
+	//     holds both locks while it replaces the data.
+	//   - Save locks only swapLock.
 	swapLock, runLock sync.Mutex
 	cancelRun         context.CancelFunc
 	// pendingData describes the disk data of a loaded state. This data is still in a temporary
@@ -43,10 +44,9 @@ func NewFiles(dir string) *Files { return &Files{dir: dir} }
 // data while the cloud saves a state or loads a saved state.
 const stagePrefix = ".load-"
 
-// follow waits until no call of Swap or Save runs, and moves pending data to its final paths. Then
-// it calls fn. If the move fails, follow returns the error without a call of fn. A later call of
-// Swap ends the context of fn. After the end of this context, follow returns nil instead of the
-// error of fn.
+// follow waits until no call of Swap or Save runs, and moves pending data to its final paths. If
+// the move fails, follow returns the error. Otherwise it calls fn and returns the error of fn. If
+// the context of fn has ended, for example because Swap was called, follow returns nil.
 func (f *Files) follow(ctx context.Context, fn func(context.Context) error) error {
 	f.swapLock.Lock()
 	ctx, cancel := context.WithCancel(ctx)
@@ -149,10 +149,11 @@ func dataIn(path string) (n int64, err error) {
 	return n, nil
 }
 
-// Stage prepares the data that Save wrote, so that Swap can move it to the final paths. If r is
-// nil, the state has no disk data. Swap will then keep the present files of the disks and snapshots
-// in ids, and delete all other files. If r is not nil, Stage ignores ids. Stage returns Invalid if
-// the data is damaged.
+// Stage prepares the data that Save wrote, so that Swap can move it to the final paths. It returns
+// Invalid if the data is damaged.
+//
+// If r is not nil, Stage ignores ids. If r is nil, the state has no disk data. Swap will then keep
+// the present files of the disks and snapshots in ids, and delete all other files.
 func (f *Files) Stage(ctx context.Context, r *statefile.Reader, ids []string) (s cloudsim.StagedData, err error) {
 	dir, err := f.scratch()
 	if err != nil {
@@ -178,14 +179,18 @@ func (f *Files) scratch() (string, error) {
 	return os.MkdirTemp(f.dir, stagePrefix)
 }
 
-// Swap stops Run until Swap returns, and calls commitState. If an earlier call of Swap could not
-// move its data, Swap first tries this move again. If the move fails again, Swap returns the error
-// without a call of commitState. commitState returns the staged disk data of the loaded state, and
-// Swap moves this data to the final paths. Then Swap removes the temporary folders that earlier
-// loads and saves left. If commitState fails, Swap keeps the present data. If commitState returns
-// staged data together with an error, Swap removes the staged data. A cloud calls Swap again at its
-// next start, because it may have been killed after the commit. If the data is already at the final
-// paths, this call does not change the data.
+// Swap replaces the present data by the data of a loaded state, in these steps:
+//
+//  1. Swap stops Run until Swap returns.
+//  2. If an earlier call of Swap could not move its data, Swap tries this move again. If the move
+//     fails, Swap returns the error.
+//  3. Swap calls commitState, which returns the staged data of the loaded state. If commitState
+//     fails, Swap removes this staged data, keeps the present data, and returns the error.
+//  4. Swap moves the staged data to the final paths.
+//  5. Swap removes the temporary folders that earlier loads and saves left.
+//
+// A cloud calls Swap again at its next start, because it may have been killed after the commit. If
+// the data is already at the final paths, this call does not change the data.
 func (f *Files) Swap(commitState func() (cloudsim.StagedData, error)) error {
 	f.swapLock.Lock()
 	defer f.swapLock.Unlock()
@@ -228,10 +233,9 @@ func (f *Files) finish() error {
 	return nil
 }
 
-// adopt moves the staged files to their final paths. Before that, it deletes the present files of
-// disks and snapshots, except those in stage.Keep. At the end, it removes the folder of the staged
-// data. If this folder is missing, an earlier call has already moved the files, and adopt does
-// nothing.
+// adopt deletes the present files of disks and snapshots, except those in stage.Keep. It then moves
+// the staged files to their final paths, and removes the folder of the staged data. If this folder
+// is missing, an earlier call has already moved the files, and adopt does nothing.
 func (f *Files) adopt(stage cloudsim.StagedData) error {
 	dir := filepath.Join(f.dir, stage.Folder)
 	if _, err := os.Stat(dir); stage.Folder == "" || errors.Is(err, fs.ErrNotExist) {
@@ -250,10 +254,9 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 			return err
 		}
 	}
-	// The moved files are durable before RemoveAll removes the folder. The removal is durable
-	// before Run makes a new file. Otherwise the folder could exist again after a crash. The next
-	// call of adopt would then delete the new file, because adopt deletes all files except those in
-	// stage.Keep.
+	// The first sync makes the moved files durable before RemoveAll removes the folder. The second
+	// sync makes the removal durable before Run makes a new file. Otherwise the folder could exist
+	// again after a crash, and the next call of adopt would delete the new file.
 	return errors.Join(fsync.Dir(f.dir), os.RemoveAll(dir), fsync.Dir(f.dir))
 }
 

@@ -42,9 +42,9 @@ func ok(t *testing.T, errs ...error) {
 	}
 }
 
-// A saved state has the data of disks and snapshots. A cloud that loads the state restores this
-// data with its holes, and removes the data of disks that are newer than the state. Another cloud
-// can load the state, too.
+// A saved state has the data of disks and snapshots. When a cloud loads the state, it restores this
+// data. The restored files are sparse, like the saved files. The cloud also removes the data of
+// each disk that is not in the state. Another cloud can load the state, too.
 func TestStatesHaveData(t *testing.T) {
 	dir := t.TempDir()
 	c := withFiles(t, dir, "")
@@ -170,9 +170,9 @@ func TestCloudRetriesMoveOfLoadedData(t *testing.T) {
 	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "then"})
 	ok(t, err)
 	write(t, disks.Path(dir, a.ID), 0, "late")
-	// Before the move, the cloud deletes the files of disks that are not in the state. This
-	// directory has the name of a disk's file. The cloud cannot delete the directory, because it is
-	// not empty. So the cloud does not move the data.
+	// This directory has the name of a disk that is not in the state. Before the move, the cloud
+	// tries to delete the directory. The deletion fails, because the directory is not empty. So the
+	// cloud does not move the data.
 	inTheWay := filepath.Join(dir, "disk-0000ff.img")
 	ok(t, os.MkdirAll(filepath.Join(inTheWay, "full"), 0o700))
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {

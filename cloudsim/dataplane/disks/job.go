@@ -77,10 +77,10 @@ func (j *jobs) runLimited(ctx context.Context, fn func() error) error {
 }
 
 // reportResult reports the result of one try of a copy job. The parameter copyErr is the error of
-// the copy, or nil. If isKnown is true, the cloud already has this result, and reportResult does
-// not report the result again. reportResult returns nil if the job is finished or stopped, and an
-// error if the job must try again. The job tries again after a failed report. It also tries again
-// after a failed copy, unless the source is lost.
+// the copy, or nil. If isKnown is true, the cloud already has this result, and reportResult sends
+// no report. If the report fails, reportResult returns an error, so that the job tries again. It
+// also returns an error after a failed copy, unless the source is lost. If the job is finished or
+// stopped, it returns nil.
 func (k *manager) reportResult(ctx context.Context, id any, copyErr error, isKnown bool, report func() error, lost bool) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the job was stopped, so its error has no meaning

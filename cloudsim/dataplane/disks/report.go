@@ -14,19 +14,16 @@ import (
 const (
 	reportsAtOnce = 64
 	// gatherTime is the time that sendReports waits before it sends reports. More reports arrive
-	// during this wait, and the cloud can store all of them in one commit. During the wait, the
-	// cloud can serve the calls of clients, which are more urgent. If a caller deletes a disk
-	// during the wait, the disk needs no report. The disadvantage is that the cloud gets the status
-	// of a disk with this delay. Reports of copies have no delay, because clients wait for these
-	// reports.
+	// during this wait, and the cloud can store all of them in one commit. The disadvantage is that
+	// the cloud gets the status of a disk with this delay. Reports of copies have no delay, because
+	// clients wait for these reports.
 	gatherTime = 100 * time.Millisecond
 )
 
 // reports are the disk statuses that the manager has not sent to the cloud yet. The call that sends
 // a report returns only when the cloud has committed the status. So a separate goroutine makes
-// these calls, and the manager does not wait. The cloud can store concurrent reports of several
-// disks in one commit. For each disk, the goroutine sends only the latest status. It never sends
-// two reports of one disk at the same time.
+// these calls, and the manager does not wait. For each disk, the goroutine sends only the latest
+// status. It never sends two reports of one disk at the same time.
 type reports struct {
 	mu      sync.Mutex
 	waiting map[cloudsim.DiskID]cloudsim.DiskStatus

@@ -111,9 +111,9 @@ func (k *manager) takeSnapshots(ctx context.Context, name string, snapshots []cl
 		lastReports = append(lastReports, cloudsim.SnapshotReport{ID: s.ID, Status: s.Status})
 	}
 	k.start(ctx, name, func(ctx context.Context) error {
-		// The job calls notCreated before the copy. The copy fails if a disk has no file yet. After
-		// this failure, the method put may create the file. A later call of notCreated would then
-		// return false, and the job would wrongly report lost data.
+		// The job must call notCreated before the copy. If a disk has no file yet, the copy fails,
+		// and the method put may create the file directly after this failure. A later call of
+		// notCreated would then return false, and the job would wrongly report lost data.
 		notCreated := slices.ContainsFunc(snapshots, func(s cloudsim.Snapshot) bool { return k.notCreated(s.Disk) })
 		err := k.runLimited(ctx, func() error { return copyTogether(ctx, cs) })
 		lost := errors.Is(err, errLost) && !notCreated
