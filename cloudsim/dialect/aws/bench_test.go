@@ -19,12 +19,12 @@ import (
 )
 
 // BenchmarkDialect compares the time for signed requests to the dialect with the time for direct
-// calls to the cloud. It does not measure the time that a client needs to decode XML. It fails if
-// an answer of the dialect takes more than twice as long as the direct calls.
+// calls to the cloud. It fails if a request to the dialect takes more than twice as long as the
+// direct calls. The time of a request does not include the time that a client needs to decode XML.
 //
-// An answer about one instance contains its volumes, so a direct caller needs two calls. The
-// benchmark also lists 1,000 instances. The dialect reads the volumes of these instances, but the
-// direct call does not. So for this list, the limit is three times the time of the direct call.
+// EC2's answer about an instance contains the volumes of the instance. For one instance, the direct
+// calls therefore also list the volumes. For 1,000 instances, the direct call lists only the
+// instances, so the limit is three times the time of the direct call.
 func BenchmarkDialect(b *testing.B) {
 	ctx := context.Background()
 	api := dialecttest.NewInProcess()

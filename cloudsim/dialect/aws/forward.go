@@ -89,13 +89,13 @@ func (r routing) findLiveUsers(loadBalancers []cloudsim.LoadBalancer, id cloudsi
 //
 // The parameters g and changeRouting contain changes that the cloud has not stored yet. If the
 // security group g is not nil, computeListeners uses the rules in g instead of the stored rules of
-// this group. If changeRouting is not nil, it changes the records in memory before computeListeners
-// uses them.
+// this group. If changeRouting is not nil, computeListeners calls it to change a copy of the
+// records in memory, and uses this copy.
 //
-// The caller must read l before it calls computeListeners. The caller may write l only if no other
-// caller has changed l since this read. Otherwise the caller must read l and call computeListeners
-// again. After a caller has stored its records, it calls computeListeners again, and writes l. So
-// the last write of l uses the records of all callers, even if several callers store records at the
+// A caller must read l, call computeListeners, and write l with the revision of this read. If the
+// cloud returns Stale, the caller must repeat these three steps. After a caller has stored a
+// changed record, it must do the three steps for each load balancer that uses the record. So the
+// last write of l uses the records of all callers, even if several callers store records at the
 // same time.
 func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRouting func(*routing)) error {
 	r, err := readRouting(q)
@@ -144,11 +144,12 @@ func computeListeners(q *query, l *cloudsim.LoadBalancer, g *group, changeRoutin
 }
 
 // permitTargets sets the source ranges and the targets of a load balancer without security groups.
-// In AWS, a network load balancer without security groups preserves the IP addresses of its clients
-// by default. So the rules of a target's security groups apply to the addresses of the clients. If
-// no rule permits connections to a target of a listener, permitTargets removes the target from this
-// listener. The source ranges contain an address only if each remaining target has a rule that
-// permits connections from this address. The parameter g is the same as in computeListeners.
+// In AWS, this load balancer preserves the IP addresses of its clients by default. So the rules of
+// each target's security groups must permit the addresses of the clients.
+//
+// If no rule of a target permits connections, permitTargets removes the target from the listener.
+// The source ranges contain an address only if the rules of each remaining target permit
+// connections from this address. The parameter g is the same as in computeListeners.
 func (r routing) permitTargets(q *query, l *cloudsim.LoadBalancerSpec, g *group) error {
 	known := map[string][]rule{} // rules of lists of security groups
 	var open [][]netip.Prefix    // permitted ranges of each remaining target, without duplicates
@@ -202,18 +203,17 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 }
 
 // applyRecords calls computeListeners for the load balancers with the given ids, and writes the
-// load balancers to the cloud. applyRecords skips deleted load balancers. If changeRouting is nil,
-// computeListeners uses the records in the cloud. Otherwise changeRouting first changes a copy of
-// these records, and computeListeners uses the changed copy.
+// load balancers to the cloud. It skips deleted load balancers. The parameter changeRouting is the
+// same as in computeListeners.
 //
-// To change a record, a caller first calls applyRecords with the change. If this call fails, the
-// caller does not store the record. But the failed call may already have changed some load
-// balancers. If the client repeats its request, the caller makes the whole change again.
-//
-// If the first call succeeds, the caller tries to store the record, and then calls applyRecords
-// without the change. If the caller has stored the record, the second call also applies the records
-// that other callers have stored since the first call. Otherwise the second call undoes the change
-// in the load balancers.
+// A caller must change a record in these steps:
+//  1. It calls applyRecords with the change. If this call fails, it must not store the record, so
+//     that a repeated request makes the whole change again. The failed call may already have
+//     changed some load balancers.
+//  2. It tries to store the record.
+//  3. It calls applyRecords without the change, even if step 2 has failed. After a failure of step
+//     2, this call undoes the change in the load balancers. Otherwise this call applies the stored
+//     record, and the records that other callers have stored since step 1.
 func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)

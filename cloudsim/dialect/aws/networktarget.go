@@ -164,10 +164,10 @@ func describeTargetHealth(q *query) (any, error) {
 	return networkAnswer(q, networkResult{Health: out}), nil
 }
 
-// readTargetStatuses finds the listeners that forward to the target group with the given id. It
-// returns the statuses of their targets. If several listeners of this cloud have the same target,
-// the result contains one status of the target for each listener. The result isUsed is true if at
-// least one listener forwards to the target group.
+// readTargetStatuses finds the listeners that forward to the target group with the given id, and
+// returns the statuses of their targets. If a target belongs to several listeners of this cloud,
+// the result contains one status for each of them. The result isUsed is true if at least one
+// listener forwards to the target group.
 func (r routing) readTargetStatuses(q *query, id cloudsim.RecordID) (isUsed bool, all []cloudsim.TargetStatus, err error) {
 	live, err := listNetworkLoadBalancers(q)
 	if err != nil {

@@ -70,15 +70,16 @@ func (q *query) text(name string) string {
 	return v
 }
 
-// requiredText returns the value of a parameter that must be present and not empty.
+// requiredText returns the value of a parameter. The request must contain the parameter, and its
+// value must not be empty.
 func (q *query) requiredText(name string) string {
 	v := q.text(name)
 	q.checkPresent(v != "", name)
 	return v
 }
 
-// integer returns the value of a parameter that must be a number from low to high. If the request
-// does not contain the parameter, integer returns defaultValue.
+// integer returns the value of a parameter. The value must be a number from low to high. If the
+// request does not contain the parameter, integer returns defaultValue.
 func (q *query) integer(name string, low, high, defaultValue int) int {
 	v := q.text(name)
 	if v == "" {
@@ -91,8 +92,8 @@ func (q *query) integer(name string, low, high, defaultValue int) int {
 	return n
 }
 
-// requiredInteger returns the value of a parameter that must be present and a number from low to
-// high.
+// requiredInteger returns the value of a parameter. The request must contain the parameter, and its
+// value must be a number from low to high.
 func (q *query) requiredInteger(name string, low, high int) int {
 	if q.left[name] == "" {
 		q.requiredText(name)
@@ -342,8 +343,8 @@ func regionOf(h http.Header) string {
 	return s.Region
 }
 
-// kind describes the resources of one kind for the calls that list them. T is the Go type of a
-// resource, and I is the type of its id in this cloud.
+// kind contains the names and functions with which calls find resources of one type, e.g. volumes.
+// T is the Go type of a resource, and I is the type of its id in this cloud.
 type kind[T any, I ~string] struct {
 	one    string // name in errors, e.g. "instance"
 	param  string // list parameter with AWS's ids, e.g. "InstanceId"

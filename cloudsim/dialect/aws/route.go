@@ -79,9 +79,9 @@ func (r routeRequest) isFixed(n cloudsim.Network) bool {
 	return r.destination == internet || slices.ContainsFunc(n.Ranges(), func(p netip.Prefix) bool { return p.String() == r.destination })
 }
 
-// create creates a route. If the cloud is still deleting an earlier route to the same destination,
-// the caller passes the earlier route as oldRoute. The method then first waits until the cloud has
-// deleted oldRoute. Otherwise oldRoute is nil.
+// create creates a route. The argument oldRoute is an earlier route to the same destination that
+// the cloud is still deleting, or nil. If oldRoute is not nil, create first waits until the cloud
+// has deleted oldRoute.
 func (r routeRequest) create(q *query, n cloudsim.Network, oldRoute *cloudsim.Route, hop cloudsim.InstanceID) error {
 	if oldRoute != nil {
 		if _, err := q.Cloud.WaitOperation(q.Context(), oldRoute.Operation); err != nil && !errors.Is(err, cloudsim.NotFound) {

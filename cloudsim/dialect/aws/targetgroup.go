@@ -138,8 +138,8 @@ func errNoTargetGroup(name string) error {
 
 // changeHealthCheck copies the health check parameters of the request to h. If the request does not
 // contain the parameter for a value, the value stays the same, with two exceptions:
-//   - If h is new, or if the request changes the protocol, the timeout, the path and the codes
-//     become AWS's defaults for the protocol.
+//   - If h is new, or if the request changes the protocol, three values become AWS's defaults for
+//     the protocol: the timeout, the path and the codes.
 //   - If the timeout is longer than the interval, the timeout becomes the interval.
 func (q *query) changeHealthCheck(h *cloudsim.HealthCheck) {
 	before := h.Protocol

@@ -141,10 +141,10 @@ func networkInterfaceCalls(t *testing.T, w *world) {
 	}
 }
 
-// TestAttachToNewSubnet proves that the dialect refuses an attachment in two cases. If the subnet
-// is not available yet, the error has the code "locked". If all subnets are full, the error has the
-// code "no_subnet_available". It also proves that a server can use the second subnet if the first
-// subnet is full.
+// TestAttachToNewSubnet proves these effects of a request to attach a server to a network:
+//   - If the subnet is not available yet, the dialect returns an error with the code "locked".
+//   - If all subnets are full, the dialect returns an error with the code "no_subnet_available".
+//   - If only the first subnet is full, the server gets an address in the second subnet.
 func TestAttachToNewSubnet(t *testing.T) {
 	ctx := context.Background()
 	w := start(t, cloudtest.WithConfig(func(c *engine.Config) { c.Profile = engine.Profile{Network: time.Hour} }), cloudtest.WithFrozenClock(time.Time{}))

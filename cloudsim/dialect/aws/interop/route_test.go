@@ -79,10 +79,9 @@ func testRoutes(t *testing.T, w *world) {
 	mustFail(t, err, "InvalidRoute.NotFound")
 }
 
-// TestRouteToSameDestinationAgain creates a route while the cloud is still deleting a route to the
-// same destination. It then replaces the new route. The dialect must delete this route before it
-// creates the replacement. CreateRoute and ReplaceRoute must each wait for one deletion, which
-// takes one second.
+// TestRouteToSameDestinationAgain proves that CreateRoute waits while the cloud deletes an earlier
+// route to the same destination. It also proves that ReplaceRoute deletes the existing route, and
+// waits before it creates the new route. Each deletion takes one second.
 func TestRouteToSameDestinationAgain(t *testing.T) {
 	w, ctx := start(t, cloudtest.WithProfile(engine.Profile{Network: time.Second})), t.Context()
 	nodes := must(w.RunInstances(ctx, runRequest(2, 2)))(t).Instances
