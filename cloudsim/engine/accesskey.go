@@ -89,9 +89,11 @@ func (ac *access) DeleteAccessKey(ctx context.Context, id cloudsim.AccessKeyID) 
 }
 
 // verifySignature verifies a bearer token that contains an AWS signature (Signature Version 4). It
-// returns Unauthenticated if the access key or the session token does not exist, or if they do not
-// belong together. It also returns Unauthenticated if the session token has expired, if the
-// signature is wrong, or if its time is more than SignatureSkew after the cloud's time.
+// returns Unauthenticated in these cases:
+//   - The access key or the session token does not exist, or they do not belong together.
+//   - The session token has expired.
+//   - The signature is wrong, or its time is more than SignatureSkew after the cloud's time.
+//
 // verifySignature does not refuse expired signatures. The caller must also call signerToken, which
 // refuses them. An error of verifySignature contains the name of the wrong part of the signature. A
 // dialect (a server for another cloud's API) translates this name to an error code of that API.

@@ -11,11 +11,13 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-// TestAttachmentRefusals proves that AttachDisk returns an error while the cloud detaches the disk.
-// If the disk has a read-only attachment to an instance, AttachDisk refuses a writable attachment
-// to this instance. AttachDisk also returns an error if the instance is terminating or belongs to
-// another project. DetachDisk returns an error while the cloud attaches the disk to another
-// instance.
+// TestAttachmentRefusals proves that the cloud returns an error in these cases:
+//   - A request attaches a disk that the cloud is detaching.
+//   - A request attaches a disk for writing to an instance that has a read-only attachment of the
+//     disk.
+//   - A request attaches a disk to an instance that is terminating or belongs to another project.
+//   - A request detaches a disk from one instance while the cloud attaches the disk to another
+//     instance.
 func TestAttachmentRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := engine.AsCloud(t.Context())

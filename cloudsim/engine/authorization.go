@@ -149,11 +149,12 @@ func (c *Call) identify(tx *store.Tx, t cloudsim.Token) (err error) {
 }
 
 // choose sets the project of the call to the project that the caller requested. If the caller
-// requested none, choose does not change the project of the call. A caller may request the project
-// to which it belongs, and each project in which it has a role. A caller with a grant for all
-// projects may request AllProjects and every existing project. If this caller requests a project
-// that does not exist, choose returns NotFound. If a caller without this grant requests a project
-// that it may not request, choose returns Denied.
+// requested none, choose does not change the project of the call.
+//
+// A caller with a grant for all projects may request AllProjects and every existing project. If
+// this caller requests a project that does not exist, choose returns NotFound. A caller without
+// this grant may request its own project, and each project in which it has a role. For all other
+// requests of this caller, choose returns Denied.
 func (c *Call) choose(tx *store.Tx, chosen string) error {
 	if chosen == "" || chosen == string(c.Project) {
 		return nil

@@ -106,19 +106,21 @@ func (l *ledger) nextRecord() <-chan struct{} {
 	return l.added
 }
 
-// WatchAudit yields the calls that match the options o and that come after the number o.After. If
-// o.After is 0, it begins with the oldest call in memory. It yields the calls in the order of their
-// numbers, until ctx ends. WatchAudit also yields a bookmark after the calls that are already in
-// memory, and later one bookmark per bookmarkInterval. If bookmarkInterval is 0, it yields no
-// bookmarks. A bookmark is an item that contains only a number. A later watch can continue from
-// this number. WatchAudit yields an error at most once, as the last item:
-//   - Gone: calls after o.After are no longer in memory, for example because the
-//     cloud has restarted.
-//   - Unauthenticated: the caller's credential is no longer valid.
-//   - Denied: the caller may no longer watch.
+// WatchAudit yields the calls that match the options o and that come after the number o.After, in
+// the order of their numbers, until ctx ends. If o.After is 0, WatchAudit begins with the oldest
+// call in memory.
+//
+// WatchAudit also yields bookmarks. A bookmark is an item that contains only a number. A later
+// watch can continue from this number. The first bookmark follows the calls that are already in
+// memory. After this bookmark, WatchAudit yields one bookmark per bookmarkInterval. If
+// bookmarkInterval is 0, it yields no bookmarks.
 //
 // Before each page of calls and each bookmark, WatchAudit checks whether the caller may still
-// watch.
+// watch. It yields an error at most once, as the last item:
+//   - Gone: calls after o.After are no longer in memory, for example because the cloud has
+//     restarted.
+//   - Unauthenticated: the caller's credential is no longer valid.
+//   - Denied: the caller may no longer watch.
 func (e *Engine) WatchAudit(ctx context.Context, o cloudsim.AuditOptions, bookmarkInterval time.Duration) iter.Seq2[cloudsim.AuditLine, error] {
 	return func(yield func(cloudsim.AuditLine, error) bool) {
 		number := o.After

@@ -190,10 +190,10 @@ func TestInvalidDeviceReports(t *testing.T) {
 	}
 }
 
-// TestDeviceReportAfterTheClockGoesBack sets the clock back to a time before the due time of an
-// attachment. This attachment was already due, and waits only for a report. Then the report
-// arrives, or ForgetDevices tells the cloud to expect no more reports for the instance. The test
-// proves that the attachment completes when the clock reaches the due time again.
+// TestDeviceReportAfterTheClockGoesBack begins with an attachment that is due and waits only for a
+// report. The test sets the clock back to a time before the due time. Then the report arrives, or
+// ForgetDevices tells the cloud to expect no more reports for the instance. The test proves that
+// the attachment completes when the clock reaches the due time again.
 func TestDeviceReportAfterTheClockGoesBack(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	for name, report := range map[string]func(*engine.Engine, cloudsim.InstanceID, cloudsim.DiskID) (cloudsim.Instance, error){

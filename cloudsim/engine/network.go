@@ -19,12 +19,15 @@ var networks = store.Table[cloudsim.Network]{
 
 const byNetwork = "network"
 
-// CreateNetwork begins to create a network. It returns Conflict if a range of the network overlaps
-// a range of another network or of load balancers. It also returns Conflict if a range overlaps the
-// destination of a route in another network, or a range to which the cloud's machine has a route.
-// It returns Invalid for a range outside Config.NetworkRanges. If a network with the same name
-// exists and matches the request, CreateNetwork returns the existing network. It returns Exists if
-// that network differs, and Conflict if it is in state deleting.
+// CreateNetwork begins to create a network. If a network with the same name exists and matches the
+// request, CreateNetwork returns the existing network. It returns an error in these cases:
+//   - Exists: a network with the same name exists and differs from the request.
+//   - Conflict: a network with the same name is in state deleting.
+//   - Conflict: a range of the new network overlaps a range of another network or of load
+//     balancers, or the destination of a route in another network.
+//   - Conflict: a range of the new network overlaps a range to which the cloud's machine has a
+//     route.
+//   - Invalid: a range of the new network is outside Config.NetworkRanges and Config.Pods.
 func (e *Engine) CreateNetwork(ctx context.Context, req cloudsim.CreateNetwork) (n cloudsim.Network, err error) {
 	if err := req.Validate(); err != nil {
 		return n, err

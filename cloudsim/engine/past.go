@@ -53,15 +53,18 @@ func pastOf[T any](tx *store.Tx, t store.Table[T], at time.Time) (past[T], error
 	return p, nil
 }
 
-// addEvent adds one event of the journal to p, the content of the table at pastTime. If the time of
-// the event is pastTime or earlier, addEvent stores the new value of the resource in lastValues.
+// addEvent adds one event of the journal to p, the content of the table at pastTime. It handles the
+// events of a resource as follows:
+//   - If the time of the event is pastTime or earlier, addEvent stores the new value of the
+//     resource in lastValues.
+//   - If the event is the first event of the resource after pastTime, addEvent stores a value in
+//     p.was. The value is nil if the resource was created after pastTime. Otherwise it is the value
+//     from the event.
+//   - addEvent ignores all later events of the resource.
 //
-// If the event is the first event of the resource after pastTime, addEvent changes p.was. If the
-// resource was created after pastTime, addEvent stores nil in p.was. Otherwise it stores the value
-// from the event in p.was. This value is too new, but the journal may contain no older value. If
-// lastValues has an entry for the resource, pastOf later copies this entry to p.was.
-//
-// addEvent ignores all later events of the resource.
+// The value from an event after pastTime is too new, but the journal may contain no older value. If
+// lastValues has an entry for the resource, pastOf later replaces the value in p.was with this
+// entry.
 func (p *past[T]) addEvent(t store.Table[T], lastValues map[string]*T, ev cloudsim.Event, pastTime time.Time) error {
 	v := new(T)
 	if err := json.Unmarshal(ev.Object, v); err != nil {

@@ -249,10 +249,10 @@ func (im *imageManager) CreateRegistryRefusal(reason string) (b RegistryBearer, 
 var ErrRegistryScope = errors.New("the bearer token has no permission for this call")
 
 // AllowRegistry checks an action of caller c and returns the repository of the action. It returns
-// Denied if the caller's present roles or password do not permit the action. In this case, a new
-// bearer token would not permit the action either. If the roles and the password permit the action,
-// AllowRegistry returns NotFound for a missing repository. Otherwise it returns ErrRegistryScope if
-// the bearer token does not include the action.
+// the first error of this list that applies:
+//   - Denied: the caller's present roles or password do not permit the action.
+//   - NotFound: the repository does not exist.
+//   - ErrRegistryScope: the bearer token does not include the action.
 func (im *imageManager) AllowRegistry(c RegistryCaller, requestID, kind, name, action string) (r cloudsim.Repository, err error) {
 	err = im.store.View(func(tx *store.Tx) error {
 		if c.claims.Refused != "" {

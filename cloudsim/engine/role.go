@@ -280,10 +280,9 @@ func (c Call) onlyFor(operation string) error {
 }
 
 // Allowed returns Denied if the caller in ctx has no permission for the operation on the named
-// resource. Allowed is for operations that are not routes of the API. An example is the operation
-// registry.pull with class Read on the repository "team-a/web". Before Allowed, call Authorize with
-// the class Enter. With this class, Authorize accepts every valid token. Authorize returns the ctx
-// for Allowed.
+// resource. Allowed is for operations that are not routes of the API, for example registry.pull
+// with class Read on the repository "team-a/web". The ctx must be the result of a call of Authorize
+// with the class Enter. With this class, Authorize accepts every valid token.
 func Allowed(ctx context.Context, operation string, class Access, resource string) error {
 	call, err := callOf(ctx)
 	if err != nil {

@@ -382,11 +382,10 @@ func TestServiceAccountTokenExpires(t *testing.T) {
 	})
 }
 
-// TestProjectAdminInOtherProjects proves that a role in one project gives no
-// permissions in other projects, even if the caller has another role in all
-// projects. The caller is a reader of all projects and an administrator of the
-// project shop. The caller cannot delete a token or a binding that applies to all
-// projects. The caller also cannot use accounts of the project bank.
+// TestProjectAdminInOtherProjects proves that a role in one project gives no permissions in other
+// projects, even if the caller has another role in all projects. The caller is a reader of all
+// projects and an administrator of the project "shop". The caller cannot delete a token or a
+// binding that applies to all projects. The caller cannot use accounts of the project "bank".
 func TestProjectAdminInOtherProjects(t *testing.T) {
 	e, down := boot(t, file(t), instant)
 	defer down()

@@ -9,9 +9,9 @@ import (
 )
 
 // requestIDs counts the request ids that this process has generated. The field firstRev is the
-// revision of the journal at the start of the process. If this process writes an event, the next
-// process that opens the store has a higher firstRev and generates different ids. If this process
-// writes no event and the cloud has a seed, the next process generates the same ids again.
+// revision of the journal at the start of the process. NewRequestID uses firstRev so that a
+// restarted cloud with a seed generates different ids. If a process writes no event, the next
+// process has the same firstRev and generates the same ids.
 type requestIDs struct {
 	firstRev uint64
 	made     atomic.Uint64

@@ -46,10 +46,11 @@ func findAccount(tx *store.Tx, call Call, idOrName string) (cloudsim.ServiceAcco
 
 // accountToCarry returns the id of the service account for a new instance, or for a new workload
 // trust. If idOrName is "", it returns "". The caller must have all permissions of the account,
-// because the instance or workload gets these permissions. If the account belongs to another
-// project, the other project can later give the account more permissions. So the caller then also
-// needs the permission tokens.create in all projects. With this permission, the caller could also
-// create a token of the account.
+// because the instance or workload gets these permissions.
+//
+// If the account belongs to another project, the caller also needs the permission tokens.create in
+// all projects. The reason is that the other project can later give the account more permissions.
+// With tokens.create, the caller could also get these permissions through a token of the account.
 func accountToCarry(tx *store.Tx, call Call, project cloudsim.ProjectID, idOrName string) (cloudsim.ServiceAccountID, error) {
 	if idOrName == "" {
 		return "", nil

@@ -114,10 +114,9 @@ func (ss *stateManager) keepState(name string, writeContent func(*os.File) error
 }
 
 // fullDiskError returns Unavailable if a write failed because of a full disk, a disk quota or a
-// limit of the file size. Otherwise it returns err. During an import, each read of the uploaded
-// state also writes the bytes to a file. statefile.Reader converts each error of a read to Invalid,
-// even an error of this write. So without fullDiskError, an import to a full disk would return
-// Invalid.
+// limit of the file size. Otherwise it returns err. During an import, err can be an Invalid error
+// that wraps the error of the write. The reason is that statefile.Reader reads the uploaded state
+// through a reader that also writes the bytes to a file.
 func fullDiskError(err error) error {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(err, full) {
@@ -301,8 +300,8 @@ func (ss *stateManager) ResetState(ctx context.Context) error {
 	})
 }
 
-// replaceAll replaces the records and the disk data of the cloud. It calls fn to replace the
-// records. It passes source and dataReader to the method stage, which prepares the new disk data.
+// replaceAll replaces the records and the disk data of the cloud. It first prepares the new disk
+// data from source and dataReader (see the method stage). Then it calls fn to replace the records.
 // The engine completes no work while fn runs. After the commit of the new records, replaceAll
 // updates the faults and the rate limits that the engine keeps in memory.
 func (ss *stateManager) replaceAll(ctx context.Context, source *store.Store, dataReader *statefile.Reader, fn func(*store.Tx) error) error {

@@ -24,15 +24,14 @@ type DiskFiles interface {
 	Stage(ctx context.Context, r *statefile.Reader, ids []string) (cloudsim.StagedData, error)
 	// Swap calls commitState while no data file of a disk or snapshot is in use. Then Swap replaces
 	// all present data with the staged data that commitState returns, and deletes all remaining
-	// staged data. If commitState fails, Swap keeps the present data. In this case, it
-	// deletes only the staged data that commitState returned together with the error.
+	// staged data. If commitState fails, Swap keeps the present data, and deletes only the staged
+	// data that commitState returned with the error.
 	Swap(commitState func() (cloudsim.StagedData, error)) error
 }
 
-// stagedDisks stores a description of the staged data, with the path of its folder. While the cloud
-// loads a saved state, the new disk data waits in this folder. The transaction that replaces the
-// records also stores the description. So after a crash, recoverData uses the disk data that
-// belongs to the records.
+// stagedDisks describes the staged data. The staged data is the new disk data, which waits in a
+// folder while the cloud loads a saved state. The transaction that replaces the records also stores
+// this description. So after a crash, recoverData uses the disk data that belongs to the records.
 var stagedDisks = store.Notes[cloudsim.StagedData]{Name: "stagedDisks"}
 
 const stagedKey = "disks"
@@ -76,9 +75,11 @@ func diskIDs(tx *store.Tx) (ids []string, err error) {
 	return ids, nil
 }
 
-// stage prepares the disk data that belongs to the records in source. The reader r returns this
-// disk data. If r is nil, stage prepares the running cloud's present data for the disks and
-// snapshots in source. If r and source are nil, stage prepares no data.
+// stage prepares the disk data for the records in source:
+//   - If r is not nil, stage reads the disk data from r.
+//   - If only r is nil, stage uses the running cloud's present data of the disks and snapshots in
+//     source.
+//   - If r and source are nil, or if the cloud has no data plane, stage prepares no data.
 func (ss *stateManager) stage(ctx context.Context, source *store.Store, r *statefile.Reader) (s cloudsim.StagedData, err error) {
 	if ss.cfg.DiskFiles == nil {
 		return s, nil
@@ -95,10 +96,11 @@ func (ss *stateManager) stage(ctx context.Context, source *store.Store, r *state
 	return ss.cfg.DiskFiles.Stage(ctx, r, ids)
 }
 
-// swapDiskData calls replaceRecords, and then replaces the disk data with the staged data. The
-// function replaceRecords must store s in the table stagedDisks. After a restart, recoverData reads
-// s from this table. If replaceRecords returns store.ErrReadOnly, the cloud cannot know whether the
-// store's file contains the new records. So swapDiskData keeps the staged data for recoverData.
+// swapDiskData calls replaceRecords, and then replaces the disk data with the staged data s. The
+// function replaceRecords must store s in the table stagedDisks, because recoverData reads s from
+// this table after a restart. If replaceRecords returns store.ErrReadOnly, the store's file
+// contains either the old or the new records. So swapDiskData keeps the staged data for
+// recoverData.
 func (ss *stateManager) swapDiskData(s cloudsim.StagedData, replaceRecords func() error) error {
 	if ss.cfg.DiskFiles == nil {
 		return replaceRecords()

@@ -122,11 +122,12 @@ func TestLoadKeepsSecrets(t *testing.T) {
 // and account belong to other resources in the saved state.
 func TestLoadKeepsIdentityOfTokens(t *testing.T) {
 	const writes, reads, none = cloudsim.RoleWriter, cloudsim.RoleReader, ""
-	// cloudContent describes the content of a cloud. If the field account is not "", the last
-	// project in the field projects contains a service account with this name. If the field role is
-	// not "", the last project also contains the token "ci". If the project has the service
-	// account, the token belongs to this account, and the account has the role. Otherwise the token
-	// has the role.
+	// cloudContent describes the content of a cloud. The last project in the field projects
+	// contains an account and a token:
+	//   - If only the field account is set, the project contains a service account with this name.
+	//   - If only the field role is set, the project contains the token "ci" with this role.
+	//   - If both fields are set, the service account has the role, and the token "ci" belongs to
+	//     the account.
 	type cloudContent struct {
 		projects []string
 		account  string

@@ -35,12 +35,13 @@ func (e *Engine) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 	}
 }
 
-// watch calls readItems repeatedly and yields the items that readItems returns. When ctx ends, the
-// sequence ends. If readItems returns an error, watch yields the error as the last item. If
-// readItems reports that more items follow, watch calls readItems again at once. Otherwise watch
-// waits until a change closes the channel from changedChan, or until the period ends. watch yields
-// a bookmark before its first wait, and then one in each period. Before each bookmark, it calls
-// readItems. If period is 0, watch yields no bookmarks.
+// watch repeatedly calls readItems and yields the items that readItems returns, until ctx ends. If
+// readItems returns an error, watch yields the error as the last item. If readItems reports that
+// more items follow, watch calls readItems again at once. Otherwise watch waits until a change
+// closes the channel from changedChan, or until the period ends.
+//
+// watch yields a bookmark before its first wait, and then one in each period. Before each bookmark,
+// it calls readItems. If period is 0, watch yields no bookmarks.
 func watch[T any](ctx context.Context, shares *watchShares, period time.Duration, changedChan func() <-chan struct{}, readItems func() (items []T, more bool, err error), newBookmark func() T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -87,15 +88,14 @@ func watch[T any](ctx context.Context, shares *watchShares, period time.Duration
 	}
 }
 
-// sameEpoch checks that the revision rev of a reader belongs to the present contents of the store.
-// It returns Gone if LoadState or ResetState has replaced the contents since the reader began. The
-// epoch of the store is the revision of the last replacement. The value *readerEpoch is the epoch
-// that the store had when the reader began, or 0 for a new reader.
+// sameEpoch returns Gone if LoadState or ResetState has replaced the contents of the store since
+// the reader began. The epoch of the store is the revision of the last replacement. For a new
+// reader, *readerEpoch is 0, and sameEpoch stores the present epoch in *readerEpoch.
 //
-// A new reader can begin at revision 0, at the epoch, or at a later revision. In these cases,
-// sameEpoch stores the epoch in *readerEpoch. A reader that begins at revision 0 also reads
-// the journal that LoadState has loaded. If a new reader begins at a revision between 0 and the
-// epoch, sameEpoch returns Gone, because this revision can belong to the replaced journal.
+// A new reader can begin at revision 0, at the epoch, or at a later revision. A reader that begins
+// at revision 0 also reads the journal that LoadState has loaded. If a new reader begins at a
+// revision between 0 and the epoch, sameEpoch returns Gone, because this revision can belong to the
+// replaced journal.
 func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 	now := tx.Epoch()
 	if *readerEpoch == 0 && (rev == 0 || rev >= now) {
@@ -111,11 +111,10 @@ func sameEpoch(tx *store.Tx, rev uint64, readerEpoch *uint64) error {
 // o.Since. The Revision of the list is the last revision that ListEvents has read. ListEvents
 // returns Gone in the same cases as Watch, and Invalid for an unknown kind in o.Kinds.
 //
-// LoadState also loads the journal of the saved state. If o.Since is 0, ListEvents returns the
-// first page of the loaded events. For a later page of these events, ListEvents returns Gone,
-// because each call counts as a new reader. A new reader cannot begin in the middle of the loaded
-// events (see sameEpoch). A watch counts as one reader, so a watch from revision 0 can read all
-// loaded events.
+// LoadState also loads the journal of the saved state. ListEvents returns only the first page of
+// these loaded events. For a later page, it returns Gone, because each call counts as a new reader
+// (see sameEpoch). A watch counts as one reader, so a watch from revision 0 can read all loaded
+// events.
 func (e *Engine) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (l cloudsim.List[cloudsim.Event], err error) {
 	if err := cloudsim.CheckKinds(o.Kinds); err != nil {
 		return l, err
@@ -208,8 +207,8 @@ func (e *Engine) readEvents(ctx context.Context, rev uint64, epoch *uint64, o cl
 // events between the last event of a loaded state and the epoch (see sameEpoch). If the reader has
 // read this last event, overGap returns the epoch. Otherwise it returns lastRead.
 //
-// A client that later continues from the returned revision counts as a new reader. From the epoch,
-// this client can continue. From a revision between 0 and the epoch, it would get Gone.
+// A client that later continues from the returned revision counts as a new reader. So from a
+// revision between 0 and the epoch, the client would get Gone.
 func overGap(tx *store.Tx, lastRead uint64) (uint64, error) {
 	epoch := tx.Epoch()
 	if lastRead >= epoch {

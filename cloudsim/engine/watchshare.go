@@ -10,10 +10,10 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// These constants limit how often the watches of one owner (see watchShares) read the journal. The
-// limit applies to all watches of the owner together. Each commit wakes all watches. If hundreds of
-// watches read the journal after each commit, all other callers wait for the processor. If the
-// number of an owner's watches is at most fewWatches, no limit applies. If it is higher, each watch
+// These constants limit how often all watches of one owner together read the journal (see
+// watchShares). Each commit wakes all watches. Without the limit, hundreds of watches could read
+// the journal after each commit, and all other callers would wait for the processor. No limit
+// applies to an owner with at most fewWatches watches. If an owner has more watches, each watch
 // waits before it reads the journal, and then reads several events in one call.
 const (
 	fewWatches     = 8

@@ -77,10 +77,11 @@ func (e *Engine) WhyRequest(ctx context.Context, id string) (w cloudsim.Why, err
 	return w, nil
 }
 
-// addEffects adds the effects of the request w.ID to w. It adds a step for each event that the
-// request caused. If the request began operations, addEffects also adds a step for each event that
-// the end of one of these operations caused. If one of these operations has not ended, addEffects
-// adds the reasons why this operation waits.
+// addEffects adds the effects of the request w.ID to w:
+//   - For each event that the request caused, it adds a step.
+//   - For each event at the end of an operation that the request began, it adds a step.
+//   - If an operation that the request began has not ended, it adds the reasons why this operation
+//     waits.
 func addEffects(tx *store.Tx, hears func(cloudsim.Event) bool, w *cloudsim.Why) error {
 	type object struct {
 		kind cloudsim.ResourceKind

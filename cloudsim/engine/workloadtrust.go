@@ -58,10 +58,10 @@ type boundObject struct {
 // secrets of the cloud's own tokens contain no dots.
 func isWorkloadToken(secret string) bool { return strings.Count(secret, ".") == 2 }
 
-// verifyWorkload verifies a token that a Kubernetes cluster has signed. Before it verifies the
-// signature, it reads the subject and the issuer in the token. It uses the subject and the issuer
-// only to select workload trusts. Then it tries the keys of these trusts. It returns
-// Unauthenticated if no trust accepts the token, or if trusts of different accounts accept it.
+// verifyWorkload verifies a token that a Kubernetes cluster has signed. It first selects workload
+// trusts by the subject and the issuer in the token. Then it verifies the signature with the keys
+// of these trusts. It returns Unauthenticated if no trust accepts the token, or if trusts of
+// different accounts accept it.
 func verifyWorkload(tx *store.Tx, secret string) (credential, error) {
 	t, err := jwt.ParseSigned(secret, workloadAlgorithms)
 	if err != nil {
@@ -204,8 +204,8 @@ func (ac *access) trustByName(tx *store.Tx, call Call, req cloudsim.CreateWorklo
 // onlyTrust returns Exists if another trust, in any project, conflicts with w. Two trusts conflict
 // if they have a common key and are for the same Kubernetes service account, issuer and audience.
 // With both trusts, a token of this Kubernetes service account could be valid for two accounts of
-// the cloud. Trusts without a common key do not conflict. A token has only one signature, so the
-// keys of only one of these trusts can verify the token.
+// the cloud. Trusts without a common key do not conflict, because only one of them can verify the
+// signature of a token.
 //
 // A project can copy the public keys of a cluster, and create a trust before the owner of the
 // cluster does. The owner then gets Exists until an administrator deletes the trust of that
