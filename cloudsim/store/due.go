@@ -37,10 +37,9 @@ func (t *Tx) Later(dueTime time.Time, w Work) error {
 	return b.Put(append(u64(uint64(dueTime.UnixNano())), u64(n)...), raw)
 }
 
-// LaterOnce puts the work item w on the due list. The work item becomes due at dueTime. LaterOnce
-// compares w only with the first work item that it has added for the same due time. If w equals
-// this item, LaterOnce does not add w. Otherwise it adds w, even if another item with the same due
-// time equals w.
+// LaterOnce puts the work item w on the due list. The work item becomes due at dueTime. If w equals
+// the first item that LaterOnce has added for this due time, LaterOnce does not add w. LaterOnce
+// does not compare w with any later item, so it can add w twice.
 func (t *Tx) LaterOnce(dueTime time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {

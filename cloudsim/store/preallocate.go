@@ -25,7 +25,7 @@ var zeros [maxPreallocation]byte // the program never writes to zeros, so the ke
 // extend writes a new extension of zeros after the last page. It does nothing while more than half
 // of the last extension is unused. The parameter end is the offset at which the last page ends.
 // Only the leader of a batch calls extend (see Store.commitBatch). extend ignores a write error,
-// because a commit can succeed without the zeros. If the commit fails, it returns its own error.
+// because a commit can succeed without the zeros.
 func (p *preallocation) extend(end int64) {
 	if p.end-end > p.size/2 {
 		return

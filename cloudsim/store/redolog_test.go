@@ -15,8 +15,8 @@ import (
 // header reads a file of testdata/redo. Each file contains the first two blocks of a redo log. An
 // earlier version of the program left this log when a signal killed the process. The log "killed"
 // contains the last commits before the signal. The log "settled" lacks the last commit, because
-// this commit was too large for the log. The earlier version wrote this commit only to bbolt's
-// file. The header of "settled" states that bbolt's file contains all commits.
+// this commit was too large for the log. The header of "settled" states that bbolt's file contains
+// all commits.
 func header(t *testing.T, name string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "redo", name+".redo"))

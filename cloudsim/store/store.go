@@ -136,10 +136,12 @@ func recoverTo(err *error) {
 	}
 }
 
-// panicOnFault converts a memory fault of this goroutine to a panic. If bbolt uses an address in a
-// damaged page, it may read outside of the mapped file. This read causes a memory fault. Without
-// panicOnFault, this fault ends the process. The returned function restores the previous setting.
-// Call the returned function and recoverTo with defer. recoverTo converts the panic to an error.
+// panicOnFault converts a memory fault of this goroutine to a panic. Without panicOnFault, a memory
+// fault ends the process. If bbolt uses an address in a damaged page, it may read outside of the
+// mapped file and so cause a memory fault.
+//
+// Call recoverTo and the returned function with defer. recoverTo converts the panic to an error.
+// The returned function restores the previous setting.
 func panicOnFault() (before func()) {
 	was := debug.SetPanicOnFault(true)
 	return func() { debug.SetPanicOnFault(was) }
@@ -282,8 +284,8 @@ func (s *Store) commitBatch() {
 }
 
 // commit runs the functions of the batch in one transaction. If a function wrote and then failed,
-// commit discards the transaction, and runs the other functions again in a new transaction. Usually
-// a function fails before its first write. In this case, no new transaction is necessary.
+// commit discards the transaction, and runs the other functions again in a new transaction. If a
+// function failed before its first write, no new transaction is necessary.
 func (s *Store) commit(batch []*write) {
 	for len(batch) > 0 {
 		spoiler, err := s.try(batch)
@@ -337,7 +339,7 @@ func (s *Store) try(batch []*write) (spoiler int, err error) {
 }
 
 // finish commits btx. If a commit fails, and the reason is not a full disk, the store makes no more
-// commits until the next Open. After such a failure, bbolt may have written the meta page of the
+// commits until the next Open. After this failure, bbolt may have written the meta page of the
 // failed transaction, and the kernel may have lost other pages. The kernel reports a failed page
 // write only once, so a later sync would succeed without the lost pages.
 func (s *Store) finish(btx *bolt.Tx) (err error) {
