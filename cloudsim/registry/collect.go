@@ -15,16 +15,19 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim"
 )
 
-// collect removes unused files from the storage. First it removes the folders of repositories
-// without a current record in the cloud. Then it removes unreferenced files that are older than the
-// grace period. Abandoned uploads and temporary files are always unreferenced. A repository's link
-// to a blob is unreferenced if no manifest of the repository needs the blob. Content is
-// unreferenced if no repository links to this content. Manifests stay until a caller
-// deletes them, because a client may use an untagged manifest by its digest.
+// collect removes unused files from the storage, and returns the number of removed files and
+// folders. First it removes the folders of repositories without a current record in the cloud. Then
+// it removes the following files if they are older than the grace period:
+//   - abandoned uploads and temporary files
+//   - a repository's links to blobs that no manifest of the repository needs
+//   - content to which no repository links
+//
+// Manifests stay until a caller deletes them, because a client may use an untagged manifest by its
+// digest.
 //
 // Pushes, deletions of content and HEAD requests for blobs wait during a collection. GET requests
 // do not wait. collect reads the repository records only after it has blocked the pushes, so that
-// the records are current. It returns the number of removed files and folders.
+// the records are current.
 func (f *files) collect(ctx context.Context, grace time.Duration, records func() (map[string]cloudsim.Repository, error)) (removed int, err error) {
 	f.collecting.Lock()
 	defer f.collecting.Unlock()

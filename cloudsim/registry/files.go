@@ -78,8 +78,8 @@ func identity(r cloudsim.Repository) string {
 // claimFolder ensures that the folder of a repository name belongs to the record r. The folder can
 // still belong to a deleted repository with the same name. If the folder does not belong to r,
 // claimFolder calls readRecords to get the current records. If r is one of them, claimFolder
-// replaces the folder with an empty folder for r. If r is not one of them, because a client has
-// deleted r in the meantime, claimFolder keeps the folder and returns ErrNameUnknown.
+// replaces the folder with an empty folder for r. Otherwise a client has deleted r in the meantime.
+// claimFolder then keeps the folder and returns ErrNameUnknown.
 func (f *files) claimFolder(name string, r cloudsim.Repository, readRecords func() (map[string]cloudsim.Repository, error)) error {
 	id := identity(r)
 	if have, err := f.owner(name); err != nil || have == id {
@@ -110,8 +110,8 @@ func (f *files) claimFolder(name string, r cloudsim.Repository, readRecords func
 	return f.write(f.repo(name, "owner"), []byte(id))
 }
 
-// owner returns the identity of the record to which the folder with the given
-// name belongs. It returns "" if the folder has no owner.
+// owner returns the identity of the repository that owns the folder with the given name. The
+// identity is a result of the function identity. If the folder has no owner, owner returns "".
 func (f *files) owner(name string) (id string, err error) {
 	raw, err := os.ReadFile(f.repo(name, "owner"))
 	return string(raw), replaceNotExist(err, nil)
@@ -272,9 +272,9 @@ func (f *files) putManifest(repo, tag string, raw []byte, mediaType string) (oci
 }
 
 // touchBlob returns the same result as blobDescriptor. It also renews the modification time of the
-// repository's link to the blob. A client that learns that the blob exists does not push the blob.
-// It pushes only a manifest that refers to the blob. This push would fail if the garbage collector
-// had removed the blob. The garbage collector keeps the blob, because the link is new again.
+// repository's link to the blob, so that the garbage collector keeps the blob. The reason is that a
+// client does not push a blob that already exists. The client pushes only a manifest that refers to
+// the blob, and this push would fail without the blob.
 func (f *files) touchBlob(repo string, d digest.Digest) (oci.Descriptor, error) {
 	f.collecting.RLock()
 	defer f.collecting.RUnlock()

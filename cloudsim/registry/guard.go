@@ -80,10 +80,9 @@ func (s *server) newSession(w http.ResponseWriter, r *http.Request) *session {
 	return &session{requestID: requestID(r), conn: http.NewResponseController(w), stall: s.cfg.StallTimeout}
 }
 
-// admit reads the bearer token of a request. If the token is invalid, admit stores the error in the
-// session, and does not refuse the request. The guard refuses the request later, at its first
-// access to a repository. The reason is that the challenge in the answer must name the scope of
-// this access.
+// admit reads the bearer token of a request. If the token is invalid, admit only stores the error
+// in the session. The guard refuses the request later, at its first access to a repository, because
+// the challenge in the answer must name the scope of this access.
 func (g *guard) admit(s *session, r *http.Request) {
 	scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {

@@ -72,16 +72,17 @@ func (s *server) answerTokenRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 // refusePassword answers a token request that failed authentication. The parameter why is the
-// reason for the refusal. refusePassword records this reason in the audit trail.
+// reason for the refusal. refusePassword records this reason in the audit trail, and then gives one
+// of these answers:
+//   - If the kind of why is not Unauthenticated, the cloud could not check the password. The status
+//     is 503.
+//   - If the request has a scope, and has no password or a password in the cloud's format (a JWT),
+//     the answer is a bearer token without permissions.
+//   - Otherwise the status is 401.
 //
-// If the kind of why is not Unauthenticated, the cloud could not check the password. The status is
-// then 503. For the kind Unauthenticated, the usual status is 401. But containerd then shows only
-// the status, without the reason.
-//
-// Therefore some requests get a bearer token without permissions instead of the status 401. These
-// requests have a scope. They have no password, or a password in the cloud's format (a JWT). When
-// containerd uses the bearer token, the registry refuses the request and answers with the reason.
-// containerd shows this reason in the pod's event.
+// The bearer token is necessary because containerd shows only the status of a 401, without the
+// reason. When containerd uses the bearer token, the registry refuses the request and answers with
+// the reason. containerd shows this reason in the pod's event.
 func (s *server) refusePassword(w http.ResponseWriter, id string, req tokenRequest, why error) {
 	s.engine.AuditRegistry(cloudsim.RegistryDecision{Operation: cloudsim.RegistryToken, RequestID: id}, why)
 	if cloudsim.KindOf(why) != cloudsim.Unauthenticated {
@@ -240,10 +241,9 @@ type tokenLimits struct {
 	of        map[string]*rate.Limiter
 }
 
-// maxLimiters is the number of limiters at which waitTime frees memory. A limiter is full if its
-// client can send a whole burst of requests. To free memory, waitTime deletes all full limiters.
-// The next request of such a client creates a new limiter, which is also full. So the deletion
-// changes no limit.
+// maxLimiters is the number of limiters at which waitTime deletes all full limiters to free memory.
+// A limiter is full if its client can send a whole burst of requests. A new limiter is also full,
+// so the deletion changes no limit.
 const maxLimiters = 10_000
 
 // waitTime returns how long the client must wait. If the result is 0, the request is allowed. A
