@@ -15,8 +15,8 @@ const (
 
 // Clock is the state of the cloud's clock. The cloud uses this clock for operations that take time,
 // for retention periods, for the expiry of tokens, and for the time windows of faults. Most times
-// in the answers of the API are times of this clock. But for example, the field SavedAt of a State
-// is a time of the machine's clock.
+// in the answers of the API are times of this clock. An exception is the field SavedAt of a State,
+// which is a time of the machine's clock.
 type Clock struct {
 	Mode         ClockMode  `json:"mode" enum:"real,offset,faster,slower,frozen"`
 	Now          time.Time  `json:"now" doc:"RFC 3339; the cloud's time at the read"`
@@ -41,8 +41,7 @@ var (
 
 // SetClock sets the time or the speed of the cloud's clock, or both. An absent field changes
 // nothing. A caller may set the time back. Running work then takes longer, because it keeps its
-// planned end. If a caller sets the time back while a client measures a duration, the duration can
-// be negative.
+// planned end. A duration that a client measures meanwhile can be negative.
 type SetClock struct {
 	Real         bool       `json:"real,omitempty" doc:"Follow the computer's clock again. Excludes all other fields"`
 	Time         *time.Time `json:"time,omitempty" doc:"RFC 3339; the new time of the cloud. Excludes aheadSeconds"`

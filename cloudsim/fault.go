@@ -17,8 +17,8 @@ const KindFault ResourceKind = "fault"
 
 // Fault is a rule that delays API calls or changes their results. The cloud checks the rules in the
 // order of their ids. A latency rule delays the call, and then the cloud checks the next rule. If a
-// rule with any other effect hits the call, the cloud does not check the later rules. The
-// field Seen of the later rules then does not count this call.
+// rule with any other effect hits the call, the cloud does not check the later rules. The field
+// Seen of the later rules does not count this call.
 //
 // The cloud first checks the authentication, the project, the syntax and the permissions of a
 // request. Then it checks the rules, before it does any work for the request. No rule applies to

@@ -133,11 +133,10 @@ type CreateInstance struct {
 	// The instance gets tokens of this service account from its metadata service.
 	ServiceAccount string `json:"serviceAccount,omitempty" maxLength:"128" example:"node" doc:"Service account (id or name) that the instance authenticates as"`
 	// If Network and Subnet are empty, the cloud uses the default network of the instance's
-	// project. If only Subnet is empty, the cloud uses the given network. In both cases,
-	// the cloud chooses a subnet of this network. It prefers a subnet that serves only the
-	// instance's zone. The second choice is a subnet that serves only the instance's
-	// region. The last choice is a subnet that serves all regions. If several subnets are
-	// equally good, the cloud chooses the oldest.
+	// project. If Subnet is empty, the cloud chooses a subnet of the network. Its first choice is a
+	// subnet that serves only the instance's zone. The second choice is a subnet that serves only
+	// the instance's region. The last choice is a subnet that serves all regions. If several
+	// subnets are equally good, the cloud chooses the oldest.
 	Network NetworkID `json:"network,omitempty" maxLength:"128" doc:"Id of the instance's network; absent for the network of subnet, or for the project's default network" example:"net-000001"`
 	Subnet  SubnetID  `json:"subnet,omitempty" maxLength:"128" doc:"Id of the instance's subnet; absent for a subnet of the network that serves the instance's zone" example:"subnet-000001"`
 	// A caller sets Address if the instance represents an existing machine, e.g. a machine

@@ -47,9 +47,9 @@ func (l Listener) equal(other Listener) bool {
 }
 
 // Pools returns the pools from which the listeners choose targets. Each listener with its own
-// targets or its own health check has its own pool. If a listener has no pool of its own, or if
-// s has no listeners, the first pool contains the load balancer's own targets. The listeners' own
-// pools come after this pool, in the order of the listeners.
+// targets or its own health check has its own pool. All other listeners share one pool, which
+// contains the load balancer's own targets. The shared pool comes first, before the listeners' own
+// pools in the order of the listeners. It also exists if s has no listeners.
 func (s LoadBalancerSpec) Pools() []TargetPool {
 	var all []TargetPool
 	if len(s.Listeners) == 0 || slices.ContainsFunc(s.Listeners, func(l Listener) bool { return l.Pool() == "" }) {

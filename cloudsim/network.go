@@ -66,9 +66,9 @@ func (p PodRanges) WithDefaults() PodRanges {
 	return p
 }
 
-// PodRange contains the settings of PodRanges for one IP family. The field In
-// is the pod range of the whole network. Each instance gets a part of this
-// range. Bits is the prefix length of this part.
+// PodRange contains the settings of PodRanges for one IP family. The field In is the pod range of
+// the whole network. Each instance gets a part of this range. The field Bits is the prefix length
+// of this part.
 type PodRange struct {
 	In   netip.Prefix
 	Bits int

@@ -11,11 +11,10 @@ const KindRepository ResourceKind = "repository"
 // MaxRepositoryName is the maximum length of a repository name in bytes.
 const MaxRepositoryName = 128
 
-// Repository contains images in the cloud's registry. The name of a repository
-// is a path. The name is part of the image names, REGISTRY/NAME:TAG. Therefore
-// the name is unique in the cloud. Access needs a role with registry.pull,
-// registry.push or registry.delete. A role binding can limit such a role to the
-// repositories that match a pattern, e.g. "team-a/*".
+// Repository contains images in the cloud's registry. The name of a repository is a path. The name
+// is part of the image names, REGISTRY/NAME:TAG. Therefore the name is unique in the cloud. Access
+// needs a role with registry.pull, registry.push or registry.delete. A role binding can limit the
+// role to the repositories that match a pattern, e.g. "team-a/*".
 type Repository struct {
 	ID RepositoryID `json:"id" example:"repo-000001"`
 	Meta

@@ -14,11 +14,10 @@ import (
 const SignatureSkew = 15 * time.Minute
 
 // Signature is the signature of a request to the API of another cloud, in the format of AWS
-// Signature Version 4. A dialect is a server for the API of another cloud. It translates requests
-// to that API into calls of this cloud. The dialect computes the hash of the request. Then the
-// dialect calls this cloud, with the result of Signature.Token as the bearer token. This cloud
-// verifies the signature. Therefore the dialect does not need the secret of the access key, and the
-// dialect itself needs no permissions.
+// Signature Version 4. A dialect is a server that translates requests to that API into calls of
+// this cloud. For a signed request, the dialect uses the result of Signature.Token as the bearer
+// token of its calls. This cloud verifies the signature. Therefore the dialect needs neither the
+// secret of the access key nor permissions.
 //
 // The bearer token expires at Time plus SignatureSkew. If the signature has a session token that
 // expires earlier, the bearer token expires together with the session token. Until it expires, the

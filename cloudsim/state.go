@@ -24,9 +24,9 @@ type States struct {
 // a saved state with the same name exists.
 type SaveState struct {
 	Name string `json:"name" pattern:"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$" maxLength:"63" example:"before-upgrade"`
-	// If RecordsOnly is true, the saved state does not contain the data of disks and
-	// snapshots. When the cloud loads such a saved state, a disk keeps the data of its
-	// current file. If the disk has no file, the disk is empty after the load.
+	// If RecordsOnly is true, the saved state does not contain the data of disks and snapshots.
+	// After the cloud has loaded this state, a disk has the data of its current file. If the disk
+	// has no file, the disk is empty.
 	//
 	// If RecordsOnly is false, the saved state contains the data of all disks at one instant. This
 	// data is like the data of disks after a power cut. The call returns Conflict if the data is

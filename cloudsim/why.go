@@ -5,12 +5,13 @@ import "time"
 // WhyOfRequest is the value of Why.Kind if the Why explains a request. No event has this kind.
 const WhyOfRequest ResourceKind = "request"
 
-// Why explains the state of an object: the past changes, and the conditions for which the object
-// waits. A Why of a request explains the effects of the request. It contains the calls and the
-// operations of the request, the changes of objects, and the faults that changed the calls. If the
-// client repeated the request with the same request id, the Why contains several calls. In a Why of
-// a request, the field Name contains the operation id of the last call, for example instances.stop.
-// The field State contains the outcome of this call.
+// Why explains the state of an object or the effects of a request. For an object, it contains the
+// past changes, and the conditions for which the object waits. For a request, it contains the calls
+// of the request, the changes that these calls caused, and the faults that changed the calls.
+//
+// For a request, Name is the operation id of the call, for example instances.stop, and State is the
+// outcome of the call. If the client repeated the request with the same request id, Why contains
+// several calls. Name and State then describe the last call.
 type Why struct {
 	Kind  ResourceKind `json:"kind" doc:"Kind of the object, or the word request if the answer explains a request" example:"instance"`
 	ID    string       `json:"id" example:"i-000001"`

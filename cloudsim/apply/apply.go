@@ -306,10 +306,10 @@ func setAddresses(existing, desired map[string]any) {
 }
 
 // differingMembers returns the names of the members that have different values in the file and in
-// the cloud. If an update cannot change a member, the function ignores the member in two cases. In
-// the first case, the cloud's answer for this kind of resource never contains the member. For
-// example, userData exists only in requests. In the second case, the value in the file is "" or 0,
-// which means the default value.
+// the cloud. If an update cannot change a member, the function ignores the member in two cases:
+//   - The cloud's answer for this kind of resource never contains the member. For example, userData
+//     exists only in requests.
+//   - The value in the file is "" or 0, which means the default value.
 func (i item) differingMembers(current, desired map[string]any) (fields []string) {
 	for k, v := range desired {
 		if !slices.Contains(i.update, k) && (!i.hasMember(k) || v == "" || v == 0.0) {
@@ -334,8 +334,8 @@ func differenceError(existing map[string]any, fields []string) error {
 
 // isCovered reports whether current, the value in the cloud, includes desired, the value in the
 // file. The value in the cloud may have more members than the value in the file, e.g. default
-// values. If current is nil, the result is true only if desired is null, false, 0, "", an empty
-// list, or an object that contains only such values. A null in the file matches any value.
+// values. A null in the file matches any value. If current is nil, the result is true only if
+// desired is null, false, 0, "", an empty list, or an object that contains only these values.
 func isCovered(current, desired any) bool {
 	switch desired := desired.(type) {
 	case nil:

@@ -318,7 +318,7 @@ func FuzzApply(f *testing.F) {
 
 // TestApplyFixedMembers creates a resource from a file. Then it adds a member that an update cannot
 // change, and applies the file again. Usually apply returns Exists. But if the cloud's answers
-// never contain the member, apply cannot compare its value. Then apply ignores the member.
+// never contain the member, apply cannot compare its value, and ignores the member.
 func TestApplyFixedMembers(t *testing.T) {
 	cl := cloudtest.Start(t)
 	const disk, hold = "disks:\n- {name: data, zone: sim-1a, type: fast, sizeGiB: 10", "holds:\n- {name: slow, kind: instance, verb: stop"

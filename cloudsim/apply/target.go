@@ -26,12 +26,14 @@ var anyID = regexp.MustCompile(`^[a-z]+-[0-9a-f]{6,}$`)
 
 // TargetID returns the id of the target of a hold or a fault. The parameter kindName is the kind of
 // the target, in the singular or in the plural. The parameter nameOrID is the name or the id of the
-// target. If nameOrID is an id, the resource need not exist. If nameOrID is a name that no resource
-// of this kind has, TargetID returns NotFound. If kindName is unknown, TargetID returns NotFound
-// for every name, because it cannot search for the name. The map plannedNames contains the
-// resources that a later call will create. Its keys contain the API path and the name of the
-// resource, e.g. "/v1/disks data". If plannedNames contains the target, TargetID returns nameOrID
-// itself, because the resource has no id yet.
+// target. The keys of plannedNames contain the API path and the name of each resource that a later
+// call will create, e.g. "/v1/disks data".
+//   - If nameOrID is an id, TargetID returns this id. The resource need not exist.
+//   - If nameOrID is the name of a resource of this kind, TargetID returns the id of the resource.
+//   - If plannedNames contains the target, TargetID returns the name, because the resource has no
+//     id yet.
+//   - If nameOrID is another name, TargetID returns NotFound. If kindName is unknown, TargetID
+//     cannot search for a name, so it returns NotFound for every name.
 func TargetID(ctx context.Context, cl *client.Client, kindName, nameOrID string, plannedNames map[string]bool) (string, error) {
 	kind, known := ParseKind(kindName)
 	path, listed := targetLists[kind]

@@ -38,8 +38,9 @@ func (c *Client) AttachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 }
 
 // DetachDisk begins to detach a disk and returns the disk. If the disk is not attached to the
-// instance, DetachDisk changes nothing. With req.Force, it detaches the disk at once if the
-// instance is stopped or terminating. In other states of the instance, it returns Conflict.
+// instance, DetachDisk changes nothing. If req.Force is true and the instance is stopped or
+// terminating, DetachDisk detaches the disk at once. If req.Force is true and the instance is in
+// another state, DetachDisk returns Conflict.
 func (c *Client) DetachDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.DetachDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/detach", req)
 }
@@ -52,16 +53,15 @@ func (c *Client) ResizeDisk(ctx context.Context, id cloudsim.DiskID, req cloudsi
 
 // ModifyDisk begins to change a disk's type, IOPS or throughput and returns the disk. ModifyDisk
 // accepts attached disks. If the disk already has the requested values, ModifyDisk changes nothing.
-// It returns Conflict while other work on the disk runs. The configuration of the cloud sets a
-// minimum time between two modifications of a disk. Before this time has passed, ModifyDisk returns
-// Conflict.
+// It returns Conflict while other work on the disk runs. It also returns Conflict until the cloud's
+// minimum time between two modifications has passed.
 func (c *Client) ModifyDisk(ctx context.Context, id cloudsim.DiskID, req cloudsim.ModifyDisk) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "POST", "/v1/disks/"+seg(id)+"/modify", req)
 }
 
 // DeleteDisk begins to delete a disk and returns the disk. It returns Conflict while the disk is
-// attached, or while the cloud makes a snapshot or a copy of the disk. A second call during the
-// deletion returns the disk again. After the deletion, a call returns NotFound.
+// attached, or while the cloud makes a snapshot or a copy of the disk. During the deletion, a
+// repeated call returns the disk. After the deletion, a call returns NotFound.
 func (c *Client) DeleteDisk(ctx context.Context, id cloudsim.DiskID) (cloudsim.Disk, error) {
 	return call[cloudsim.Disk](ctx, c, "DELETE", "/v1/disks/"+seg(id), nil)
 }

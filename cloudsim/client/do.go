@@ -6,9 +6,9 @@ import (
 )
 
 // Do sends a request to a path of the API. Use Do for an operation of the API that has no method in
-// Client. The JSON body of the request is reqBody. If reqBody is nil, the request has no body. The
-// result is the JSON answer, or nil if the answer has no body. The path must begin with /v1 and
-// must be escaped. Do returns the same errors as the other methods of Client.
+// Client. The path must begin with /v1 and must be escaped. The JSON body of the request is
+// reqBody. If reqBody is nil, the request has no body. The result is the JSON answer, or nil if the
+// answer has no body. Do returns the same errors as the other methods of Client.
 func (c *Client) Do(ctx context.Context, method, path string, reqBody json.RawMessage) (json.RawMessage, error) {
 	if reqBody == nil {
 		return call[json.RawMessage](ctx, c, method, path, nil)

@@ -52,10 +52,10 @@ func NewMetadata(url string) *Metadata {
 // Close closes idle connections.
 func (m *Metadata) Close() { m.http.CloseIdleConnections() }
 
-// Get returns the answer of the service to a path such as /v1/instance. The first call of Get also
-// starts a session of 60 s. Later calls use this session. If the session has ended, Get starts a
-// new session. Get returns NotFound for an unknown path. It returns Unavailable for an error that
-// a retry may solve, e.g. if the service does not answer.
+// Get returns the answer of the service to a path such as /v1/instance. The first call of Get
+// starts a session of 60 s, which later calls use. If the session has ended, Get starts a new
+// session. Get returns NotFound for an unknown path. It returns Unavailable for an error that a
+// retry may solve, e.g. if the service does not answer.
 func (m *Metadata) Get(ctx context.Context, path string) ([]byte, error) {
 	if m.session != "" {
 		raw, status, err := m.ask(ctx, http.MethodGet, path, "Metadata-Token", m.session)

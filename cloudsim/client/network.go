@@ -31,8 +31,8 @@ func (c *Client) UpdateNetwork(ctx context.Context, id cloudsim.NetworkID, req c
 }
 
 // DeleteNetwork begins to delete a network and returns the network. It returns Conflict while other
-// resources use the network. It also returns Conflict for a default network. A second call during
-// the deletion returns the network again. After the deletion, a call returns NotFound.
+// resources use the network. It also returns Conflict for a default network. During the deletion, a
+// repeated call returns the network. After the deletion, a call returns NotFound.
 func (c *Client) DeleteNetwork(ctx context.Context, id cloudsim.NetworkID) (cloudsim.Network, error) {
 	return call[cloudsim.Network](ctx, c, "DELETE", "/v1/networks/"+seg(id), nil)
 }

@@ -17,9 +17,9 @@ func (c *Client) ListOperations(ctx context.Context, o cloudsim.ListOptions) (cl
 }
 
 // WaitOperation waits until an operation has ended, and returns the operation. If ctx ends first,
-// it returns the error of ctx. WaitOperation repeats its request until the operation has ended.
-// While the operation runs, the cloud delays each answer for up to 10 s. HTTP.Timeout must
-// therefore be longer than 10 s, or 0 for no timeout. Otherwise the call can return Unavailable.
+// it returns the error of ctx. HTTP.Timeout must be longer than 10 s, or 0 for no timeout, because
+// the cloud may delay each answer for 10 s. With a shorter timeout, WaitOperation can return
+// Unavailable.
 func (c *Client) WaitOperation(ctx context.Context, id cloudsim.OperationID) (cloudsim.Operation, error) {
 	for {
 		op, err := call[cloudsim.Operation](ctx, c, "GET", "/v1/operations/"+seg(id)+"?waitSeconds=10", nil)

@@ -31,9 +31,8 @@ var (
 // the two clouds, so that other load on the machine affects both measurements. The cost of a call
 // should grow at most with the logarithm of the store's size.
 //
-// The metric "of-small" compares the times of the same call to the two clouds. It is the time with
-// the large cloud, divided by the time with the small cloud. This ratio should be at most the value
-// of the metric named limit.
+// The metric "of-small" is the time of a call to the large cloud, divided by the time of the same
+// call to the small cloud. This ratio should be at most the value of the metric named limit.
 func BenchmarkScale(b *testing.B) {
 	few, many := fill(b, small), fill(b, large)
 	limit := math.Log(float64(large.instances)) / math.Log(float64(small.instances))

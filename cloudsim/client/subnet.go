@@ -24,8 +24,8 @@ func (c *Client) ListSubnets(ctx context.Context, o cloudsim.ListOptions) (cloud
 }
 
 // DeleteSubnet begins to delete a subnet and returns the subnet. It returns Conflict while
-// instances use the subnet. It also returns Conflict for a subnet of a default network. A second
-// call during the deletion returns the subnet again. After the deletion, a call returns NotFound.
+// instances use the subnet. It also returns Conflict for a subnet of a default network. During the
+// deletion, a repeated call returns the subnet. After the deletion, a call returns NotFound.
 func (c *Client) DeleteSubnet(ctx context.Context, id cloudsim.SubnetID) (cloudsim.Subnet, error) {
 	return call[cloudsim.Subnet](ctx, c, "DELETE", "/v1/subnets/"+seg(id), nil)
 }

@@ -26,17 +26,17 @@ type Replayed struct {
 
 // Replay makes the calls of a transcript one by one, and compares each answer with the recorded
 // answer. At the start, the cloud must be in the same state as the recorded cloud at the start of
-// the recording. Otherwise Replay returns Conflict. If the transcript contains the creation of a
-// token, Replay also creates a token. It uses the new token for the calls that used the recorded
-// token. All other authenticated calls use the token of c. This token must permit all these calls,
-// so it must be the token of the admin.
+// the recording. Otherwise Replay returns Conflict.
+//
+// If a recorded call created a token, the repeated call creates a new token. Replay uses the new
+// token for the calls that used the recorded token. All other authenticated calls use the token of
+// c, which must be the token of the admin.
 //
 // Replay stops at the first difference and returns a Conflict that names the difference. The cloud
-// has already executed all earlier calls. It may also have executed the call with the difference.
-// Replay returns Unavailable if the cloud does not answer a call that has a recorded answer. It
-// returns Invalid for a damaged transcript. It also returns Invalid if the transcript omits the
-// body of a call, e.g. because the body contains a secret. Replay ignores an incomplete last line,
-// because a killed cloud can leave an incomplete line.
+// keeps the changes of all repeated calls. Replay returns Unavailable if the cloud does not answer
+// a call that has a recorded answer. It returns Invalid for a damaged transcript. It also returns
+// Invalid if the transcript omits the body of a call, e.g. because the body contains a secret.
+// Replay ignores an incomplete last line, because a killed cloud can leave an incomplete line.
 func (c *Client) Replay(ctx context.Context, r io.Reader) (result Replayed, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, cloudsim.MaxTranscriptLine)
@@ -89,10 +89,9 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 	return 0, nil, nil
 }
 
-// withoutReuse returns a copy of the http.Transport in rt. The copy does not reuse connections. If
-// the cloud closes a reused connection during a call, a transport can send the call again. The
-// cloud would then get the call twice. If rt is another type of round tripper, withoutReuse returns
-// rt itself.
+// withoutReuse returns a copy of the http.Transport in rt that does not reuse connections. If the
+// cloud closes a reused connection during a call, a transport can send the call twice. If rt is
+// another type of round tripper, withoutReuse returns rt itself.
 func withoutReuse(rt http.RoundTripper) http.RoundTripper {
 	if rt == nil {
 		rt = http.DefaultTransport

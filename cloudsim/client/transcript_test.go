@@ -156,8 +156,8 @@ func TestReplayWithoutTimes(t *testing.T) {
 }
 
 // TestReplayOfADialect proves that a replay repeats a call that came through a dialect. A dialect
-// is a server for another cloud's API. A fault can match the name of a call in this API, for
-// example aws.RunInstances. So the replay must also send this name. The test also proves that a
+// is a server for another cloud's API. The replay must also send the name of the call in this API,
+// for example aws.RunInstances, because a fault can match this name. The test also proves that a
 // replay repeats a call that a client signed with an access key.
 func TestReplayOfADialect(t *testing.T) {
 	var out bytes.Buffer

@@ -23,10 +23,11 @@ var errSilent = cloudsim.Errorf(cloudsim.Unavailable, "watch: the cloud sent not
 // Watch yields the events after the revision o.Since, in the order of their revisions. If
 // o.Bookmark is not 0, it also yields bookmarks. It ends without an error when ctx ends, or when
 // the caller leaves the loop. In all other cases, the last item is an error, for example:
-//   - Gone: the journal no longer contains all events after o.Since, or LoadState or ResetState
-//     has replaced the contents of the cloud after the revision o.Since.
+//   - Gone: the journal no longer contains all events after o.Since, or LoadState or ResetState has
+//     replaced the contents of the cloud after the revision o.Since.
 //   - Unavailable: the connection ended or hangs.
-//   - Unauthenticated or Denied: the token is no longer valid, or the caller may no longer watch.
+//   - Unauthenticated: the token is no longer valid.
+//   - Denied: the caller does not have the permission to watch.
 //   - Exhausted: too many watches are open.
 //
 // To resume, set Since to the Rev of the last handled event. Then the watcher misses no event, and
@@ -46,11 +47,12 @@ func (c *Client) Watch(ctx context.Context, o cloudsim.WatchOptions) iter.Seq2[c
 
 // WatchAudit yields entries of the audit trail, in the order of their numbers. It yields each entry
 // that o selects and that has a higher number than o.After. It ignores o.Limit. If o.After is 0, it
-// begins with the oldest entry in the cloud's memory. WatchAudit ends, and yields errors, in the
-// same cases as Watch. Only the causes of Gone are different. WatchAudit yields Gone if the next
-// entry is no longer in memory, e.g. after a restart. It also yields Gone if o.After is higher than
-// the number of the newest entry. The caller must have the permission audit.watch in all projects.
-// To resume, set After to the Number of the last handled entry.
+// begins with the oldest entry in the cloud's memory. The caller must have the permission
+// audit.watch in all projects. To resume, set After to the Number of the last handled entry.
+//
+// WatchAudit ends, and yields errors, in the same cases as Watch. Only Gone has other causes:
+//   - The next entry is no longer in memory, e.g. after a restart.
+//   - o.After is higher than the number of the newest entry.
 func (c *Client) WatchAudit(ctx context.Context, o cloudsim.AuditOptions) iter.Seq2[cloudsim.AuditEntry, error] {
 	return func(yield func(cloudsim.AuditEntry, error) bool) {
 		o.Limit = 0
@@ -171,13 +173,12 @@ func (c *Client) ListEvents(ctx context.Context, o cloudsim.WatchOptions) (cloud
 }
 
 // AllEvents returns all events after the revision o.Since. If o.Since is 0, it returns all events
-// that the journal contains. AllEvents reads the events page by page, and returns Gone in the same
-// cases as Watch.
+// in the journal. It returns Gone in the same cases as Watch.
 //
-// LoadState also loads the events of the saved state. ListEvents returns only the first page of
-// these events. For later pages it returns Gone, because a call cannot begin in the middle of these
-// events. But a watch from revision 0 yields all these events. So if o.Since is 0 and ListEvents
-// returns Gone for a later page, AllEvents reads the whole journal again with a watch.
+// AllEvents reads the events page by page. But after LoadState, ListEvents returns only the first
+// page of the loaded events, and returns Gone for later pages of them. A watch from revision 0
+// yields all loaded events. So if o.Since is 0 and ListEvents returns Gone for a later page,
+// AllEvents reads the whole journal with a watch.
 func (c *Client) AllEvents(ctx context.Context, o cloudsim.WatchOptions) ([]cloudsim.Event, error) {
 	var all []cloudsim.Event
 	for from := o.Since; ; {

@@ -80,10 +80,10 @@ func WithPart(run func(context.Context, *engine.Engine) error) Option {
 	return func(o *options) { o.parts = append(o.parts, run) }
 }
 
-// InBubble uses connections in memory instead of TCP, so that a test can run a cloud in a
-// bubble of testing/synctest. In a bubble, time advances as soon as all goroutines wait.
-// But time does not advance while a goroutine waits for a TCP connection. The cloud uses the
-// bubble's clock.
+// InBubble lets a test run a cloud in a bubble of testing/synctest. The cloud uses the bubble's
+// clock. This clock advances only when all goroutines of the bubble wait. A goroutine that waits
+// for a TCP connection does not count as waiting. So the cloud uses connections in memory instead
+// of TCP.
 func InBubble() Option { return func(o *options) { o.pipes = newPipes() } }
 
 // OnSocket makes the cloud listen on a Unix socket instead of TCP.

@@ -19,11 +19,11 @@ import (
 // operations to control and repair the cloud.
 var unaffectedNouns = []string{"faults", "clock", "holds", "durations", "why", "states"}
 
-// identityGet is the operation with which the console finds out the rights of a user. A dialect is
-// a server that translates the API of another cloud. Dialects use identityGet to check their
-// callers. Faults affect identityGet only in calls of dialects. So an administrator with a token
-// can always open the console and delete the faults. But a fault for tokens.create can prevent new
-// console links, because the console calls tokens.create for each new link.
+// identityGet is the operation with which the console reads the rights of a user. A dialect, which
+// is a server that translates the API of another cloud, checks its callers with this operation.
+// Faults affect identityGet only in calls of dialects. So an administrator with a token can always
+// open the console and delete the faults. But a fault for tokens.create can prevent new console
+// links, because each new link needs a call of tokens.create.
 const identityGet = "identity.get"
 
 // withFaults returns a function that calls fn and applies the fault rules before and after

@@ -11,12 +11,14 @@ import (
 // privateSuffixes are domains that public DNS does not have.
 var privateSuffixes = []string{".localhost", ".svc", ".cluster.local", ".internal"}
 
-// CheckHost passes requests with a valid Host header to handler, and refuses other requests. A web
-// page can make its own DNS name resolve to this machine. Without CheckHost, the page could then
-// read this server's replies (DNS rebinding). The page's requests have the page's DNS name in the
-// Host header. CheckHost accepts IP addresses, names that public DNS does not have, and the names
-// in hosts. It ignores the case of names. It also refuses a request with an Origin header that does
-// not match the Host header.
+// CheckHost passes requests with a valid Host header to handler, and refuses other requests. It
+// accepts IP addresses, names that public DNS does not have, and the names in hosts. It ignores the
+// case of names. It also refuses a request with an Origin header that does not match the Host
+// header.
+//
+// CheckHost protects against DNS rebinding. In this attack, a web page makes its own DNS name
+// resolve to this machine, and then reads this server's replies. The page's requests have the
+// page's DNS name in the Host header.
 func CheckHost(handler http.Handler, hosts ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOurs(r.Host, hosts) {

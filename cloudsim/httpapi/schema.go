@@ -8,12 +8,11 @@ import (
 
 const schemaPrefix = "#/components/schemas/"
 
-// schemas is the registry of the API's schemas. In the OpenAPI document, the schemas
-// include the limits of each value. The library huma checks a request body only against the
-// shapes, which are schemas without limits. The shapes describe JSON types and required
-// members, and say whether unknown members are allowed. The method Validate of the request
-// checks the limits. Go callers can also use Validate, which reports all invalid fields at
-// once.
+// schemas is the registry of the API's schemas. In the OpenAPI document, the schemas include the
+// limits of each value. The library huma checks a request body only against the shapes, which are
+// schemas without limits. The shapes describe JSON types and required members, and say whether
+// unknown members are allowed. The method Validate of the request checks the limits, and reports
+// all invalid fields at once.
 type schemas struct {
 	huma.Registry
 	shapes map[string]*huma.Schema // by reference

@@ -114,9 +114,9 @@ func refusedMembers(t *testing.T, request reflect.Type, raw []byte) (members []s
 	return members
 }
 
-// limit is a documented limit of a member. The string limit.name is the schema keyword,
-// such as maxLength. The limit allows the values in limit.within, but not the values in
-// limit.beyond.
+// limit is a schema keyword, such as maxLength, that restricts a member of a request body. The
+// field member is the path of the member, and the field name is the keyword. The keyword allows the
+// values in the field within, but not the values in the field beyond.
 type limit struct {
 	member, name   string
 	within, beyond []any

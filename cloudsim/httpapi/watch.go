@@ -50,9 +50,8 @@ type watchCounter struct {
 	by   map[string]int // by project, or by the caller's id
 }
 
-// addWatch counts a new watch. It returns Exhausted if too many watches are open. The
-// caller must call the function leave when the watch ends. Otherwise the cloud continues to count
-// this watch.
+// addWatch counts a new watch. It returns Exhausted if too many watches are open. The caller must
+// call the function leave when the watch ends.
 func (w *watchCounter) addWatch(ctx context.Context) (leave func(), err error) {
 	id, owner := engine.Principal(ctx)
 	most := maxWatchesEach

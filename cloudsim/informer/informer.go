@@ -1,7 +1,7 @@
-// Package informer keeps a copy of the cloud's resources up to date. The package lists the
-// resources, and then watches the resources from the revision of the list. If a watch ends, the
-// package starts a new watch from the last revision that it has read. The caller passes the
-// functions that call the cloud, so the package works inside the cloud and in clients.
+// Package informer keeps a copy of the cloud's resources up to date. It lists the resources, and
+// then watches them from the revision of the list. If the watch ends, the package resumes the watch
+// from the last revision, or lists the resources again. The caller passes the functions that call
+// the cloud, so the package works inside the cloud and in clients.
 package informer
 
 import (
@@ -50,9 +50,8 @@ const bookmark = time.Minute
 
 // Run keeps the handler's copy of the resources up to date until ctx ends. When a watch ends with
 // the error Unavailable or Exhausted, Run waits and then resumes the watch. After any other error,
-// Run waits and then lists everything again. One of these errors is Gone: the watch cannot resume
-// from its last revision. The parameter between is the backoff for these waits. Every event of the
-// watch resets the backoff.
+// for example Gone, Run waits and then lists everything again. The parameter between is the backoff
+// for these waits. Every event of the watch resets the backoff.
 func Run(ctx context.Context, watch Watch, h Handler, between backoff.Backoff) {
 	r := reader{watch: watch, handler: h, between: between}
 	for ; ctx.Err() == nil; r.between.Wait(ctx) {

@@ -1,20 +1,18 @@
-// Package statefile reads and writes the file of a saved state. The file contains the
-// records of the store and the data of disks. It contains no pages of the database bbolt,
-// because bbolt does not check pages: a malicious page could crash the process. The reader
-// accepts files of untrusted users. The reader uses little memory and does not interpret
-// the records.
+// Package statefile reads and writes the file of a saved state. The file contains the records of
+// the store and the data of disks. The reader accepts files of untrusted users. It uses little
+// memory and does not interpret the records. The file contains no pages of the database bbolt,
+// because bbolt does not check pages, and a malicious page could crash the process.
 //
-// A file is a gzip stream. The first line is the Head in JSON. One or two
-// sections follow: the records of the store, and the data of disks. A section
-// has this format:
+// A file is a gzip stream. The first line is the Head in JSON. One or two sections follow: the
+// records of the store, and the data of disks. A section has this format:
 //
 //	for each bucket: kindBucket, name, sequence;
 //	for each key of the bucket: kindKey, key, value;
 //	kindEnd.
 //
-// Buckets and keys are sorted by their bytes. Numbers are unsigned varints. The
-// length of a name, key or value comes before its bytes. Each section consists
-// of one or more gzip members. The checksums of gzip detect damage.
+// Buckets and keys are sorted by their bytes. Numbers are unsigned varints. The length of a name,
+// key or value comes before its bytes. Each section consists of one or more gzip members. The
+// checksums of gzip detect damage.
 package statefile
 
 import (
@@ -117,10 +115,9 @@ func (w *Writer) Put(key, value []byte) error {
 	return w.write(w.rec)
 }
 
-// write writes a part of the section. The reader accepts only a limited amount of uncompressed
-// content for each byte of a file (see slack and ratio). If the content exceeds half of this limit,
-// write begins a new gzip member with little compression for the rest of the section. Without this
-// member, the reader could refuse the file.
+// write writes a part of the section. The reader limits the uncompressed content by the size of the
+// file (see slack and ratio). If the content exceeds half of this limit, write begins a new gzip
+// member with little compression for the rest of the section.
 func (w *Writer) write(p []byte) error {
 	if !w.poor && w.plain > slack/2+ratio/2*w.file.n {
 		if err := errors.Join(w.buf.Flush(), w.zip.Close()); err != nil {
