@@ -93,9 +93,9 @@ func start(ctx context.Context, e cli.Env, args []string) int {
 }
 
 // prepare changes a command and its subcommands. If a command only groups subcommands, prepare
-// gives the command a function RunE. This function returns an error for an unknown subcommand. The
-// caller must call cli.NoteStart before prepare, so that NoteStart does not change this RunE.
-// Otherwise the function start does not report the error as a usage error.
+// gives the command a function RunE, which returns an error for an unknown subcommand. To report
+// this error as a usage error, the caller must call cli.NoteStart before prepare. NoteStart then
+// does not change this RunE.
 func prepare(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	if !cmd.Runnable() && cmd.HasSubCommands() {

@@ -56,8 +56,8 @@ func newAddressesCommand(c *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// readFirst returns an action that uses callFn. Because callFn returns no resource, the action
-// reads the resource first, then calls callFn, and returns the resource.
+// readFirst returns an action that calls callFn and returns the resource. The action reads the
+// resource before this call, because callFn deletes the resource and does not return it.
 func readFirst[T cloudsim.Resource, ID ~string](k kind[T, ID], callFn func(*client.Client, context.Context, ID) error) action[T, ID] {
 	return func(cl *client.Client, ctx context.Context, id ID) (T, error) {
 		t, err := k.get(cl, ctx, id)

@@ -15,9 +15,8 @@ import (
 var libraryFlags = pflag.CommandLine
 
 // NewCCMCommand returns the command "allinone ccm". It has the flags and the help of upstream's
-// cloud-controller-manager command. Only this command has the flags in libraryFlags. newRootCommand
-// replaces the global flag set with an empty flag set, so the other commands do not have these
-// flags.
+// cloud-controller-manager command. Only this command has the flags in libraryFlags, because
+// newRootCommand replaces the global flag set with an empty flag set.
 func NewCCMCommand(e cli.Env) *cobra.Command {
 	original := pflag.CommandLine
 	pflag.CommandLine = libraryFlags

@@ -73,8 +73,9 @@ API that checks a signature of this header, such as the API of AWS, refuses forw
 
 // startProxy serves a recording proxy on a free port of loopback. The proxy forwards calls to the
 // API at the URL upstream. The CCM gets the URL of the proxy in the environment variable envVar,
-// which has the form CONFORM_API_URL=URL. The proxy serves until the caller calls stop. An
-// interruption ends ctx, but not the proxy, because the CCM still needs it for the cleanup.
+// which has the form CONFORM_API_URL=URL. The proxy serves until the caller calls stop. The end of
+// ctx does not stop the proxy, because the cleanup after an interruption still needs the CCM and
+// the proxy.
 func startProxy(ctx context.Context, upstream string) (p *proxy.Proxy, envVar string, stop func(), err error) {
 	if p, err = proxy.New(upstream); err != nil {
 		return nil, "", nil, cloudsim.Misuse(fmt.Errorf("--upstream: %w", err))

@@ -257,8 +257,7 @@ CRDs of snapshots and the storage classes.`,
 	return cmd
 }
 
-// newComposeFurnishCommand returns the command addons under the name furnish. The command had this
-// name before v0.1.0.
+// newComposeFurnishCommand returns the command addons with the name that it had before v0.1.0.
 func newComposeFurnishCommand(e cli.Env) *cobra.Command {
 	cmd := newComposeAddonsCommand(e)
 	cmd.Use, cmd.Hidden, cmd.Deprecated = "furnish", true, "use 'allinone compose addons'"

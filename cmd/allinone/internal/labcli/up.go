@@ -125,7 +125,7 @@ func labDir(dir string) (process.Dir, error) {
 }
 
 // complete validates the flags. It stores the path of this binary in f. It also stores the paths of
-// the program kube and of the folders machine and csi. They must be in the same folder as this
+// the program kube and of the folders machine and csi, which must be in the same folder as this
 // binary.
 func (f *upFlags) complete(fl *pflag.FlagSet, e cli.Env) (err error) {
 	if f.DataDir, err = labDir(f.dataDir); err != nil {

@@ -21,10 +21,10 @@ import (
 const pauseMetadata = time.Second
 
 // askMetadata reads the metadata of the instance that the agent runs on. If the user has not set
-// the id of the agent, askMetadata takes the id from the metadata. It does the same for the zone.
-// It adds the instance's names, addresses and pod ranges to the identifiers of the agent. The
-// metadata service may start later than the agent. Therefore askMetadata repeats the request until
-// the service answers or ctx ends.
+// the id or the zone of the agent, askMetadata takes the missing value from the metadata. It adds
+// the instance's names, addresses and pod ranges to the identifiers of the agent. The metadata
+// service may start later than the agent. Therefore askMetadata repeats the request until the
+// service answers or ctx ends.
 func (f *proxyAgentFlags) askMetadata(ctx context.Context, log *slog.Logger) error {
 	m := client.NewMetadata(f.metadataURL)
 	defer m.Close()

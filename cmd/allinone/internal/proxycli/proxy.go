@@ -95,7 +95,7 @@ func metricsRegistry() *prometheus.Registry {
 // serve opens the listeners of the health port, the admin port and the admin socket. If a port is 0
 // or the path of the socket is empty, serve does not open this listener. It returns one function
 // for each listener. Each function serves its listener until the context of the function ends. If
-// the handler status is not nil, the admin socket serves it.
+// status is not nil, the admin socket serves this handler.
 func (s *proxySide) serve(ctx context.Context, reg *prometheus.Registry, ready func() error, status http.Handler) ([]func(context.Context) error, error) {
 	if s.contention && !s.profiling {
 		return nil, errors.New("--enable-contention-profiling needs --enable-profiling, because only pprof shows the lock contention")

@@ -26,9 +26,9 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// callHandler calls the handler. It returns true if the handler aborts the request. RoundTrip must
-// then return an error: in the same case, the client of an HTTP server gets an error, because the
-// server closes the connection.
+// callHandler calls the handler. It returns true if the handler aborts the request with
+// http.ErrAbortHandler. An HTTP server would then close the connection, and its client would get an
+// error. RoundTrip must therefore return an error.
 func (p inProcess) callHandler(w http.ResponseWriter, r *http.Request) (dropped bool) {
 	defer func() {
 		v := recover()
