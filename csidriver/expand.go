@@ -44,11 +44,10 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: int64(d.SizeGiB) * gib, NodeExpansionRequired: true}, nil
 }
 
-// growsLaterOr returns ABORTED if err is a conflict with other work on the
-// disk, such as a copy. The work ends by itself, so the caller can repeat the
-// call later. FAILED_PRECONDITION would be wrong, because this code means that
-// the volume cannot grow while it is in use. A conflict on a failed disk does
-// not end. For this conflict, and for all other errors, growsLaterOr returns err.
+// growsLaterOr returns ABORTED if err is a conflict with other work on the disk, for example a
+// copy. The caller can repeat the call when this work has ended. FAILED_PRECONDITION would be
+// wrong, because this code means that the volume cannot grow while it is in use. For a conflict on
+// a failed disk, and for all other errors, growsLaterOr returns err.
 func (c *controller) growsLaterOr(ctx context.Context, id cloudsim.DiskID, err error) error {
 	if cloudsim.KindOf(err) != cloudsim.Conflict {
 		return err

@@ -110,17 +110,17 @@ func LegacyNames() []string { return slices.Sorted(maps.Keys(legacyDrivers)) }
 // is vol instead of disk.
 var madeID = regexp.MustCompile(`^(?:disk|vol)-([0-9a-f]{1,32})$`)
 
-// disk returns the id of the disk for a legacy volume handle. If the driver made the disk, the last
-// part of the handle is the id of the disk. In an old PersistentVolume, the last part is the name
-// of the disk. If no disk has this id or name, the method returns the last part. If this
-// part is an id with the prefix vol-, the method replaces the prefix: for vol-000001, it returns
-// disk-000001.
-//
-// A user can give a disk a name that looks like another disk's id. If the last part of the handle
-// is exactly the id of a disk that the driver made, the method returns this id and ignores the
-// names of other disks. The last part vol-000001 has two possible meanings: the id disk-000001 or
-// the name vol-000001. If the driver made a disk with this id, and another disk has this name, the
-// method returns FAILED_PRECONDITION.
+// disk returns the id of the disk for a legacy volume handle. The last part of the handle is the id
+// of a disk that the driver made, or in an old PersistentVolume the name of a disk. In some
+// handles, an id has the prefix vol- instead of disk-. A user can give a disk a name that looks
+// like another disk's id. Therefore the method uses the first of these rules that applies:
+//   - If the last part is exactly the id of a disk that the driver made, the method returns this
+//     id.
+//   - The last part vol-000001 is ambiguous if the driver made the disk disk-000001, and another
+//     disk has the name vol-000001. The method then returns FAILED_PRECONDITION.
+//   - If the last part is the name of a disk, the method returns the id of this disk.
+//   - If the last part is an id, the method returns this id with the prefix disk-.
+//   - Otherwise, the method returns the last part.
 func (l legacy) disk(ctx context.Context, cloud *client.Client, handle string) (string, error) {
 	last := strings.TrimSuffix(path.Base(handle), ".vmdk")
 	made := ""

@@ -97,15 +97,14 @@ func (n *node) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi
 }
 
 // countsAsVolume reports whether the orchestrator counts an attached disk as a volume. The driver
-// can have several names, and the orchestrator counts the volumes separately for each name.
-// countsAsVolume uses the driver name to which the caller sent this call (see the function
-// calledAs). If the driver made the disk, the disk counts only for the driver name to which the
-// caller sent the CreateVolume call.
-//
-// If a user made the disk, the disk counts only while it is mounted. A mount shows that a staged
-// PersistentVolume uses the disk. The kubelet's staging path of a filesystem contains the driver
-// name. If the path of one of the disk's mounts contains another driver name, the disk does not
-// count.
+// can have several names, and the orchestrator counts the volumes separately for each name. The
+// driver name of a call is the name to which the caller sent the call (see calledAs).
+//   - If the driver made the disk, the disk counts only if this call has the same driver name as
+//     the disk's CreateVolume call.
+//   - If a user made the disk, the disk counts only while it is mounted, because a mount shows that
+//     a staged PersistentVolume uses the disk. The kubelet's staging path of a filesystem contains
+//     the driver name. So if the path of one of the disk's mounts contains another driver name, the
+//     disk does not count.
 //
 // If the read of the mounts hangs, the disk counts, because a hung disk is in use. If the read
 // fails for another reason, the disk does not count. NodeGetInfo then returns a lower maximum, and

@@ -28,9 +28,9 @@ func (b *bench) checkAccess(path string, gid uint32, mode uint32) {
 }
 
 // TestVolumeMountGroup proves that a group gets access to all files of a volume (KEP-2317). The
-// driver changes the group and the mode of the files when it stages the volume. If the driver
-// publishes the volume for writing with another group, it changes them again. If the root directory
-// of the volume already has the group of the call, the driver changes no files.
+// driver changes the group and the mode of the files in NodeStageVolume, and in a NodePublishVolume
+// call for writing. If the root directory of the volume already has the group of the call, the
+// driver changes no files.
 func TestVolumeMountGroup(t *testing.T) {
 	b := newNodeBench(t)
 	v, plain := b.volume("pvc-1"), mounted("ext4")

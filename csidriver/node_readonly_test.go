@@ -68,7 +68,8 @@ func TestReadOnlyFromSnapshotInUse(t *testing.T) {
 }
 
 // TestReadOnlyDespiteFlagRW proves that the mount flag rw has no effect if the request or the
-// access mode makes the volume read-only. A repeated call succeeds.
+// access mode makes the volume read-only. It also proves that repeated calls of NodeStageVolume and
+// NodePublishVolume succeed.
 func TestReadOnlyDespiteFlagRW(t *testing.T) {
 	b := newNodeBench(t)
 	v, c := b.volume("pvc-1"), mounted("ext4", "rw")

@@ -42,10 +42,12 @@ var (
 	ownName   = regexp.MustCompile(`^(snap|csi)-[0-9a-f]+$`)
 )
 
-// nameOf returns name if it is a valid name in the cloud. For an invalid name, it returns "csi-"
-// and a hash of name. It does the same for a name with the form of a snapshot id, because the cloud
-// reserves these names. It also does the same for a name that consists of "csi-" and a hash.
-// Otherwise this name could equal the result for another name.
+// nameOf returns the name that the driver uses in the cloud for the given name. It returns the
+// given name, or in these cases "csi-" and a hash of the given name:
+//   - The given name is not valid in the cloud.
+//   - The given name has the form of a snapshot id. The cloud reserves these names.
+//   - The given name consists of "csi-" and a hash. Unchanged, it could equal the result for
+//     another name.
 func nameOf(name string) string {
 	if cloudName.MatchString(name) && !ownName.MatchString(name) {
 		return name
@@ -88,10 +90,10 @@ const (
 	keyDeletionPolicy = "deletionPolicy"
 )
 
-// read adds parameters to s. The argument called field is the name of the request's field that
-// contains these parameters, for example "mutable_parameters". If field is "parameters", read
-// ignores keys with the prefix metadataPrefix. For any other key that is not in permittedKeys, read
-// returns an error.
+// read adds parameters to s. The argument field is the name of the request's field that contains
+// these parameters, for example "mutable_parameters". If field is "parameters", read ignores keys
+// with the prefix metadataPrefix. For any other key that is not in permittedKeys, read returns an
+// error.
 func (s *shape) read(field string, parameters map[string]string, permittedKeys ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(parameters)) {
 		v := parameters[k]

@@ -98,9 +98,12 @@ func (c *controller) orderOf(ctx context.Context, req *csi.CreateVolumeRequest) 
 
 // source stores the id of the snapshot or volume from contentSource in o. The cloud later copies
 // the data of this source to the new disk. The method returns the size of the source, which is the
-// minimum size of the new disk. If contentSource is nil, the method returns 0. If contentSource is
-// a volume, the method also changes o in two ways. If the request has no disk type, o gets the disk
-// type of the source. If the new volume is not regional, o keeps only zones of the source.
+// minimum size of the new disk. If contentSource is nil, the method returns 0.
+//
+// If contentSource is a volume, the method also changes o:
+//   - If the request has no disk type, o gets the disk type of the source.
+//   - If the new volume is not regional, o keeps only zones of the source. If no zone remains, the
+//     method returns RESOURCE_EXHAUSTED.
 func (c *controller) source(ctx context.Context, contentSource *csi.VolumeContentSource, o *order) (least int, err error) {
 	switch {
 	case contentSource == nil:
@@ -129,11 +132,15 @@ func (c *controller) source(ctx context.Context, contentSource *csi.VolumeConten
 	return 0, invalidArgument("volume_content_source", "must be a snapshot or a volume")
 }
 
-// sizeOf chooses the size of a volume. If the request contains a required size,
-// the volume gets this size. Otherwise the volume gets the size of the source.
-// Without a source, the volume gets the default size. If the default size
-// exceeds the limit of the request, sizeOf reduces it to this limit. If this size is
-// below the minimum of the disk type, sizeOf increases it to this minimum.
+// sizeOf returns the size of a new volume in GiB. The parameter least is the size of the source, or
+// 0 without a source. The new volume gets the first of these sizes that exists:
+//   - the required size in the request
+//   - the size of the source
+//   - the default size, but at most the limit in the request
+//
+// Without a required size in the request, the size is at least the minimum of the disk type. sizeOf
+// returns OUT_OF_RANGE if the required size is below the size of the source, or if the limit in the
+// request is below the chosen size.
 func (c *controller) sizeOf(ctx context.Context, o order, least int) (int, error) {
 	if o.sizes.least > 0 && o.sizes.least < least || o.sizes.most < least {
 		return 0, status.Errorf(codes.OutOfRange, "the size in capacity_range must be at least %d GiB, the size of the source", least)

@@ -21,11 +21,10 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// mkfsAttribute is the extended attribute that marks a file while mkfs writes
-// to the file. A marked file contains no user data, so EnsureFilesystem may run
-// mkfs on it again. The value of the attribute is the name of the marked file. A
-// copy of this file can have the same attribute. It has another name, so it does
-// not count as marked.
+// mkfsAttribute is the extended attribute that marks a file while mkfs writes to the file. A marked
+// file contains no user data, so EnsureFilesystem may run mkfs on it again. The value of the
+// attribute is the name of the marked file. So a copy of this file does not count as marked,
+// because the copy has another name.
 const mkfsAttribute = "trusted.cloudsim.mkfs"
 
 // EnsureFilesystem makes a filesystem of the type wantType on the disk of the

@@ -80,10 +80,11 @@ var shownOptions = []string{"nosuid", "nodev", "noexec", "noatime", "nodiratime"
 // shows other options in another form, or omits them if they are defaults.
 var shownAsGiven = []string{"discard", "data=journal", "data=writeback", "dax=always", "prjquota"}
 
-// MountedWith reports whether m has these options. The SELinux labels must be equal in the kernel's
-// format. The options in shownOptions must match exactly. If the caller requests ro or an option in
-// shownAsGiven, m must have the option. If a requested option is KEY=NUMBER and m has the same key
-// with a number, the numbers must be equal. MountedWith ignores other differences.
+// MountedWith reports whether m has the given options. It compares only these options:
+//   - The SELinux labels must be equal in the kernel's format.
+//   - m and the given options must contain the same options of the list shownOptions.
+//   - If the given options contain ro or an option in shownAsGiven, m must have this option.
+//   - If a given option is KEY=NUMBER, m must not have the same key with another number.
 func (m Mount) MountedWith(options []string) bool {
 	have := append(slices.Clone(m.Options), m.Super...)
 	for _, o := range shownOptions {

@@ -7,7 +7,7 @@
 //
 // The command only composes these libraries, so its behavior, events and
 // annotations are the same as upstream's. One process can serve several
-// drivers, such as a disk driver under its own name and under a legacy name
+// drivers, for example a disk driver under its own name and under a legacy name
 // (KEP-625).
 package main
 
