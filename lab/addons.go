@@ -118,7 +118,7 @@ var volumeObjects []byte
 
 // installVolumeAddons applies the CustomResourceDefinitions in the folder crds, and the storage
 // classes. It also applies a CSIDriver object for each name in serveAs. These are names of legacy
-// drivers. The CSI driver also answers under these names (KEP-625).
+// drivers under which the CSI driver also answers (KEP-625).
 func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds string, serveAs []string) error {
 	files, err := fs.Glob(os.DirFS(crds), "*.yaml") // in contrast to filepath.Glob, the path crds is not a pattern
 	if err != nil {

@@ -14,11 +14,14 @@ import (
 // no proxy.
 type Proxy struct{ HTTP, HTTPS, No string }
 
-// Env returns the environment variables for the container runtime of machines. NO_PROXY also
-// contains the networks of the lab. Env returns an error if the field HTTP or HTTPS is not the URL
-// of a proxy. It also returns an error for a proxy on the loopback interface of the host, because
-// machines cannot reach this interface. If only one of the two proxies is unusable, the result env
-// still contains the usable proxy.
+// Env returns the environment variables for the container runtime of machines. The variable
+// NO_PROXY contains the value of the field No, localhost, the networks of the lab, and the domains
+// of the cluster.
+//
+// Env returns an error if the field HTTP or HTTPS is not the URL of a proxy. It also returns an
+// error for a proxy on the loopback interface of the host, because machines cannot reach this
+// interface. If only one of the two proxies is unusable, the result env still contains the usable
+// proxy.
 func (p Proxy) Env(n Networks) (env []string, err error) {
 	var unusable []string
 	for _, v := range []struct{ name, value string }{{"HTTP_PROXY", p.HTTP}, {"HTTPS_PROXY", p.HTTPS}} {

@@ -72,9 +72,10 @@ func (a answer) String() string {
 }
 
 // pick chooses the endpoint for a connection from client. Successive connections get the endpoints
-// in turn. If the Service has session affinity, pick computes a hash of the client's address and
-// the address of each endpoint, and chooses the endpoint with the largest hash. So all connections
-// of a client go to one endpoint until this endpoint is gone or a new endpoint has a larger hash.
+// in turn. If the Service has session affinity, pick computes a hash for each endpoint from the
+// client's address and the endpoint's address. It chooses the endpoint with the largest hash. So
+// all connections of a client go to one endpoint until this endpoint is gone or a new endpoint has
+// a larger hash.
 func (v *view) pick(counter *atomic.Uint64, client net.Addr) endpoint {
 	if !v.service.affinity {
 		return v.endpoints[(counter.Add(1)-1)%uint64(len(v.endpoints))]
@@ -140,9 +141,8 @@ type proxyFamilyPart struct {
 }
 
 // proxyHealthHandler serves kube-proxy's port 10256. /healthz answers 200 if load balancers should
-// send new connections to this node. /livez answers 200 if the proxy works. The two answers can
-// differ: only /healthz answers 503 while the Node has a deletion timestamp or the cluster
-// autoscaler's deletion taint (KEP-3836).
+// send new connections to this node. /healthz answers 503 if the Node has a deletion timestamp or
+// the cluster autoscaler's deletion taint (KEP-3836). /livez always answers 200.
 func proxyHealthHandler(now func() *view) http.Handler {
 	mux := http.NewServeMux()
 	say := func(w http.ResponseWriter, code int, eligible *bool) {

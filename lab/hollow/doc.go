@@ -25,8 +25,7 @@
 // the hypervisor starts. The reason is that a kubelet registers only once, at its start.
 //
 // All state is in the cloud and in the API server. So a restarted hypervisor continues the work of
-// the earlier hypervisor. The restarted hypervisor also handles changes that happened while no
-// hypervisor ran.
+// the earlier hypervisor, and handles the changes since the end of the earlier hypervisor.
 //
 // # IPAM
 //

@@ -113,8 +113,8 @@ func (f *fleet) sayOnce(seen machine, text string) (news bool) {
 
 // put stores a new version of an instance in place of the previous version. If the machine has
 // started or stopped between the two versions, put resets the boot state of the machine. If the
-// field Operation has changed, put also resets the boot state. The new operation may be a reboot,
-// and the fleet may have missed the event about the reboot.
+// field Operation has changed, put also resets the boot state, because the new operation can be a
+// reboot. The fleet may have missed the event about this reboot.
 func (f *fleet) put(i cloudsim.Instance) {
 	f.mu.Lock()
 	m, now := f.byName[i.Name], machine{Instance: i}

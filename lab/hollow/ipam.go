@@ -26,9 +26,9 @@ const byNode = "node"
 // the node, ipam takes a free address. It prefers the least recently assigned address. A pod that
 // has ended or is gone no longer occupies its addresses.
 //
-// The permanent state is in the status of the pods. ipam never assigns an address that another
-// pod uses, for two reasons. It starts after the informer has read all pods, and only one
-// goroutine at a time handles a node.
+// The permanent state is in the status of the pods. ipam starts after the informer has read all
+// pods, and only one goroutine at a time handles a node. So ipam never assigns an address that
+// another pod uses.
 type ipam struct {
 	kube   kubernetes.Interface
 	nodes  corelisters.NodeLister

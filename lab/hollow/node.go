@@ -111,9 +111,9 @@ func setBootStatus(n *corev1.Node, m machine, typ cloudsim.InstanceType, version
 func systemUUID(i cloudsim.Instance) string { return derive("system", i, "") }
 
 // bootID returns the kernel's ID of the current boot. Each start and each reboot is an operation of
-// the cloud with its own operation id. The boot ID is not random: it is a hash that includes this
-// operation id. So a restarted hypervisor can compute the boot ID again. If the Node has a
-// different ID, the machine has booted while the hypervisor did not run.
+// the cloud with its own operation id. The boot ID is a hash that includes this operation id, so a
+// restarted hypervisor computes the same boot ID. If the Node has a different ID, the machine has
+// booted while the hypervisor did not run.
 func bootID(i cloudsim.Instance) string { return derive("boot", i, string(i.Operation)) }
 
 // derive returns a UUID (RFC 9562, version 8). The UUID is a hash of the two string arguments and

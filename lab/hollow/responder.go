@@ -185,9 +185,8 @@ func (r *responder) markFailed(key socketKey, s *socket, err error) {
 }
 
 // echo answers each datagram in place of a pod, until the caller closes conn. It ignores datagrams
-// that begin like an answer. An attacker can forge the source of a datagram, so that a node sends
-// its answer to another hollow node. Without this rule, the two nodes would then answer each other
-// forever.
+// that begin like an answer, because an attacker can forge the source of a datagram. If the forged
+// source is another hollow node, the two nodes would otherwise answer each other forever.
 func echo(conn net.PacketConn, now func() *view) error {
 	var counter atomic.Uint64
 	buf := make([]byte, len(answerPrefix)) // the rest of the datagram is not needed

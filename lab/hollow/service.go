@@ -208,11 +208,16 @@ func usableEndpoints(all []endpoint) []endpoint {
 }
 
 // endpointsFrom returns the endpoints for connections to the node port on the given node. If no
-// endpoint is usable, it returns no endpoints. With externalTrafficPolicy Local, it returns only
-// endpoints on this node. With the policy Cluster, it uses hints for nodes (KEP-3015). If the hints
-// for nodes do not apply, the method uses hints for zones (KEP-2433). If these hints do not apply
-// either, it returns all usable endpoints. Hints apply only if all ready endpoints have hints and
-// at least one hint names this node or zone. Hints never apply to terminating endpoints.
+// endpoint is usable, the result is empty. With externalTrafficPolicy Local, the result contains
+// only endpoints on this node. With the policy Cluster, the result is the first of these lists that
+// applies:
+//
+//   - the ready endpoints with a hint for this node (KEP-3015),
+//   - the ready endpoints with a hint for this zone (KEP-2433),
+//   - all usable endpoints.
+//
+// Hints of one kind apply only if all ready endpoints have hints of this kind, and at least one of
+// these hints names this node or zone.
 func (s *service) endpointsFrom(node, zone string) []endpoint {
 	if s.local {
 		return s.byNode[node]

@@ -8,11 +8,11 @@ import (
 	"github.com/cloudsim-dev/allinone/lab"
 )
 
-// installAddons applies the objects that the cluster needs at its start, such as the roles of the
-// components. The lab calls installAddons each time the API server becomes ready, and then starts
-// the components that need a role. If a component started before its role existed, its first
-// request would fail. The component would repeat the request only after some seconds. Only a
-// cluster with real nodes gets a name server, because hollow nodes run no containers.
+// installAddons applies the objects that the cluster needs at its start, for example the roles of
+// the components. The lab calls installAddons each time the API server becomes ready, and then
+// starts the components that need a role. Without its role, a component's first request would fail,
+// and the component would repeat the request only after some seconds. Only a cluster with real
+// nodes gets a name server, because hollow nodes run no containers.
 func (p *plan) installAddons(ctx context.Context) error {
 	k, err := p.adminClient()
 	if err != nil {

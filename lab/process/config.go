@@ -68,8 +68,8 @@ type Config struct {
 	// of its own.
 	EgressConfig string
 	// Volumes enables volumes for pods on real machines. CSIDir must then contain the output of
-	// `make csi`: the sidecars and the CustomResourceDefinitions of snapshots. Otherwise the field
-	// has no effect.
+	// `make csi`: the sidecars and the CustomResourceDefinitions of snapshots. If CSIDir does not
+	// contain the sidecars, or if the nodes are not real, Volumes has no effect.
 	Volumes bool
 	CSIDir  string
 	// ServeAs lists names of legacy drivers. The CSI driver also answers under these names

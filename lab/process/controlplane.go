@@ -7,19 +7,17 @@ import (
 	"time"
 )
 
-// Settings for the detection of dead nodes. kwok renews the Lease of a node every quarter of
-// leaseSeconds. A restarted kwok checks the Leases of the earlier kwok every quarter of
-// leaseSeconds, and takes over expired Leases. So up to 1.25 times leaseSeconds can pass
-// between the last renewal of a Lease and its takeover. A lab on loopback avoids this wait, because
-// it deletes the old Leases with releaseLeases. A lab with docker compose does not delete these
-// Leases.
+// Settings for the detection of dead nodes. A restarted kwok takes over the Leases of the earlier
+// kwok after they have expired. It looks for expired Leases every quarter of leaseSeconds. So up to
+// 1.25 times leaseSeconds can pass between the last renewal of a Lease and its takeover. A lab on
+// loopback avoids this wait, because it deletes the old Leases with releaseLeases. A lab with
+// docker compose does not delete these Leases.
 //
 // nodeMonitorGrace must be longer than 1.25 times leaseSeconds. Otherwise a restart of kwok could
 // make all hollow nodes NotReady. But nodeMonitorGrace must not be much longer, because a crashed
 // node counts as Ready until nodeMonitorGrace has passed. The defaults of Kubernetes are a Lease of
 // 40 s and a grace period of 50 s. With the lab's values, the cluster detects a crash in 30 s, but
-// kwok renews the Leases twice as often as with these defaults. When a user stops a machine, the
-// machine's Node becomes NotReady at once, as after a graceful shutdown of a kubelet.
+// kwok renews the Leases twice as often as with these defaults.
 const (
 	leaseSeconds     = 20
 	nodeMonitorGrace = "30s"

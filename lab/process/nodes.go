@@ -208,10 +208,10 @@ func notServing(nodes map[string]corev1.Node, i cloudsim.Instance) string {
 	return ""
 }
 
-// releaseLeases deletes the node Leases that an earlier kwok holds. A lab runs only one kwok at a
-// time, so the earlier kwok has ended. The new kwok has another identity. Without releaseLeases,
-// the new kwok would wait until the Leases expire. releaseLeases keeps the Leases of kubelets. It
-// recognizes these Leases, because their holder identity is the node's name.
+// releaseLeases deletes the node Leases that an earlier kwok holds. Without releaseLeases, the new
+// kwok would wait until the Leases expire, because it has another identity than the earlier kwok. A
+// lab runs only one kwok at a time, so the earlier kwok has ended. releaseLeases keeps a Lease if
+// its holder identity is the node's name, because a kubelet holds this Lease.
 func (p *plan) releaseLeases(ctx context.Context) error {
 	k, err := p.adminClient()
 	if err != nil {

@@ -95,11 +95,13 @@ func (p *plan) layNetwork(context.Context) error {
 	return real.Lay(p.dir.machines(), p.vpc())
 }
 
-// endpointFlags returns the flags that set the address at which pods reach the API server. Without
-// a VPC the Service "kubernetes" has no endpoint, because Kubernetes permits no loopback address as
-// an endpoint of a Service. With a VPC, the API server also resolves the Services of webhooks and
-// aggregated APIs to pod addresses. The API server must do this itself: the host is not a node, so
-// no kube-proxy translates Service addresses on the host.
+// endpointFlags returns the flags for connections between the API server and pods:
+//
+//   - Without a VPC, the Service "kubernetes" has no endpoint, because Kubernetes permits no
+//     loopback address as an endpoint of a Service.
+//   - With a VPC, pods reach the API server at the host's address in the VPC. The API server
+//     connects directly to the pods of webhooks and aggregated APIs. It cannot use the addresses of
+//     their Services, because no kube-proxy runs on the host.
 func (p *plan) endpointFlags() []string {
 	if p.Nodes != lab.Real {
 		return []string{"--advertise-address=" + host, "--endpoint-reconciler-type=none"}
@@ -126,11 +128,10 @@ func (p *plan) serverIPs() []net.IP {
 //   - Real nodes with a CCM of the user: kube-controller-manager assigns the ranges, because other
 //     CCMs do not write ranges into Nodes. The user's CCM creates the routes in the cloud.
 //
-// The host has a route to the pods of the VPC. By default, the cloud refuses each network or route
-// of a user that overlaps a route of the host. So it would refuse the routes of a user's CCM,
-// because these routes overlap the host's route to the pods. With --network-ranges, the cloud
-// ignores the routes of the host and permits the ranges in this flag. So for a CCM of the user, the
-// lab sets --network-ranges to all private ranges.
+// By default, the cloud refuses each network or route of a user that overlaps a route of the host.
+// The host has a route to the pods of the VPC, so the cloud would refuse the routes of a user's
+// CCM. For this case, the lab sets --network-ranges to all private ranges. With this flag, the
+// cloud ignores the routes of the host and permits the ranges in the flag.
 func (p *plan) podFlags() (cloud, controllerManager, ccm []string) {
 	if p.Nodes != lab.Real {
 		return nil, []string{"--allocate-node-cidrs", "--cluster-cidr=" + lab.PodRange}, nil
@@ -156,10 +157,10 @@ func (p *plan) clientFlags() []string {
 	return []string{"--show-clients"}
 }
 
-// ipMode returns the IP mode of load balancers (KEP-1860). For real nodes, the mode is VIP. In this
-// mode, if a pod connects to a load balancer, kube-proxy sends the connection directly to a pod of
-// the Service. The connection does not go through the load balancer. In a lab without real nodes,
-// the mode is Proxy, and the connection goes through the load balancer.
+// ipMode returns the IP mode of load balancers (KEP-1860). The mode determines the path of a
+// connection from a pod to a load balancer. For real nodes, the mode is VIP: kube-proxy sends the
+// connection directly to a pod of the Service. Otherwise, the mode is Proxy: the connection goes
+// through the load balancer.
 func (p *plan) ipMode() string {
 	if p.Nodes == lab.Real {
 		return "VIP"

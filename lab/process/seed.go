@@ -18,9 +18,9 @@ func (p *plan) cloudClient() *client.Client {
 func (d Dir) tokenFile(component string) string { return d.path("cloud", component+".token") }
 
 // seedCloud creates the objects that the lab needs in its cloud. If an error occurs and no earlier
-// start of the lab has created these objects, it returns the error. If an earlier start has created
-// them, it only shows the error to the user, and the lab starts. For example, a fault that the user
-// has set in the cloud can cause the error. To delete this fault, the user needs a running lab.
+// start of the lab has created these objects, seedCloud returns the error. If an earlier start has
+// created them, seedCloud only shows the error to the user, and the lab starts. The reason is that
+// a fault in the cloud can cause the error, and the user needs a running lab to delete this fault.
 func (p *plan) seedCloud(ctx context.Context) error {
 	m, err := p.dir.memory()
 	if err != nil {

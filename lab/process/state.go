@@ -65,9 +65,10 @@ func identify(pid int) process {
 	if err != nil {
 		return process{}
 	}
-	// Field 2 of the file is the command in parentheses. It may contain any characters, so the code
-	// splits only the text after the last parenthesis. So fields[0] is field 3 of proc(5), the
-	// state. fields[17] is the number of threads, and fields[19] is the start time.
+	// Field 2 of the file is the command in parentheses. The command can contain spaces and
+	// parentheses, so the code splits only the text after the last parenthesis. Therefore fields[0]
+	// is field 3 of proc(5), the state. fields[17] is the number of threads, and fields[19] is the
+	// start time.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	// A zombie counts as ended if it has no other threads. Otherwise it counts as running, because
 	// the other threads keep the files and ports of the process open.

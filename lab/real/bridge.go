@@ -96,10 +96,10 @@ func (b *bridge) plug(name string) error {
 	return b.link.LinkSetUp(l)
 }
 
-// setCables connects or disconnects the veth pair of each machine in cut. If the value in cut is
-// true, it sets the pair down. Otherwise it sets the pair up. It changes only the pair's end in the
-// bridge, not the end in the machine. It ignores machines that are off, because they have no veth
-// pair.
+// setCables disconnects or connects the veth pairs of the machines in cut. If the value of a
+// machine in cut is true, setCables disconnects the pair of this machine. Otherwise it connects the
+// pair. It changes only the pair's end in the bridge, not the end in the machine. It ignores
+// machines that are off, because they have no veth pair.
 func (b *bridge) setCables(cut map[cloudsim.InstanceID]bool) error {
 	links, err := b.link.LinkList()
 	if err != nil {

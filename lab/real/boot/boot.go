@@ -28,11 +28,11 @@ const (
 	calm       = time.Minute // if a program runs longer than calm, the pause before its next restart is firstPause
 )
 
-// Run runs a machine. It waits until it reads the message Go from the reader start. Then it builds
-// the machine's root folder, and runs the programs of s. It restarts programs that end. When ctx
-// ends, it sends SIGTERM to all processes, waits at most Spec.Grace, and returns. The process that
-// calls Run must be PID 1 of a machine. When this process exits, the kernel ends the remaining
-// processes of the machine.
+// Run runs a machine. It waits until it reads the message in the constant Go from the argument
+// start. Then it builds the machine's root folder, and runs the programs of s. It restarts programs
+// that end. When ctx ends, it sends SIGTERM to all processes, waits at most Spec.Grace, and
+// returns. The process that calls Run must be PID 1 of a machine. When this process exits, the
+// kernel ends the remaining processes of the machine.
 func Run(ctx context.Context, log *slog.Logger, s Spec, start io.Reader) error {
 	if err := s.Validate(); err != nil {
 		return err
