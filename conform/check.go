@@ -34,9 +34,9 @@ type Check struct {
 	// limitFactor is the factor for Config.Limit, the time limit of a check. If limitFactor is 0,
 	// the factor is 1.
 	limitFactor int
-	// run returns nil if the CCM passes. If run returns a missingError, the verdict is Skip. If the
-	// conformance run ends during the check, the verdict of any error is Skip. Otherwise an error
-	// means that the check failed.
+	// run returns nil if the CCM passes. If run returns a missingError, the verdict is Skip. Any
+	// other error means that the check failed. If the conformance run ends during the check, the
+	// verdict is Skip after every error.
 	run func(context.Context, *env) error
 }
 

@@ -32,11 +32,11 @@ type CleanupConfig struct {
 }
 
 // Cleanup deletes the objects that an interrupted run has left in the cluster and in the cloud. It
-// first deletes the Services, so that the CCM can remove their load balancers. Then it deletes the
-// remaining load balancers that forward only to machines of the run. After the load balancers, it
-// deletes the routes to these machines, and then the machines. At the end, it removes the
-// finalizers of Services that still exist, and deletes the Nodes and namespaces. Cleanup continues
-// after an error, and returns all errors.
+// continues after an error, and returns all errors. The order is:
+//   - It deletes the Services, and waits until the CCM has removed their load balancers.
+//   - It deletes the remaining load balancers that forward only to machines of the run.
+//   - It deletes the routes to these machines, and then the machines.
+//   - It removes the finalizers of the remaining Services, and deletes the Nodes and namespaces.
 //
 // Cleanup finds the run of a load balancer only by its machines. Therefore it does not delete a
 // load balancer that forwards to no machine.

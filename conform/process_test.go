@@ -36,9 +36,9 @@ func TestStartsPrograms(t *testing.T) {
 	t.Fatal(err)
 }
 
-// TestProgramsEndWithProcess starts another process, which starts the CCM, etcd and kube-apiserver.
-// Then it kills the other process. It proves that the three programs then end. Each program keeps a
-// pipe open while it runs. When the pipe is closed, the program has ended.
+// TestProgramsEndWithProcess starts a child process, which starts the CCM, etcd and kube-apiserver.
+// It proves that these three programs end after the test has killed the child process. Each program
+// keeps a pipe open while it runs.
 func TestProgramsEndWithProcess(t *testing.T) {
 	dir, names := t.TempDir(), []string{"ccm", "etcd", "kube-apiserver"}
 	for _, name := range names {
