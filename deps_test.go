@@ -223,10 +223,9 @@ func TestCloudconform(t *testing.T) {
 }
 
 // differs lists the modules that may have different versions in kube, netproxy/interop and
-// allinone. If two builds use different versions of a module, Go compiles each package that uses
-// the module twice. No package of Kubernetes in the builds of both allinone and kube uses a module
-// of this list. So different versions do not cause a second compilation of these packages. The list
-// also contains konnectivity-client, because netproxy/interop tests other versions of this module.
+// allinone. Except for konnectivity-client, no package of Kubernetes in the builds of both allinone
+// and kube uses one of these modules. So Go does not compile a package of Kubernetes twice (see
+// TestSharedVersions).
 var differs = []string{
 	"github.com/container-storage-interface/spec", "github.com/cyphar/filepath-securejoin", "github.com/godbus/dbus/v5",
 	"github.com/opencontainers/cgroups", "go.etcd.io/bbolt",

@@ -14,9 +14,8 @@ type Sink struct {
 	Put func(kind, id string, object any)
 	// Delete removes an object.
 	Delete func(kind, id string)
-	// State receives the state of the watch of the cluster. If the watch works, the argument
-	// problem is empty. Otherwise this argument contains the reason why the watch does not work.
-	// The watch may report the same state several times.
+	// State reports whether the watch of the cluster works. If the watch works, problem is empty.
+	// Otherwise problem contains the reason. The watch may report the same state several times.
 	State func(problem string)
 }
 

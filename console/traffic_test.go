@@ -20,9 +20,10 @@ import (
 	"github.com/cloudsim-dev/allinone/console"
 )
 
-// meter simulates the counters of steady traffic: 10 connections and 2,000 bytes each second. One
-// of the targets gets 4 of these connections, through two listeners. The counters return to 0 after
-// a minute. If removed is true, the target i-000002 and the listener with port 443 no longer exist.
+// meter simulates the counters of steady traffic: 10 connections and 2,000 bytes each second. The
+// target i-000001 gets 4 of these connections, through two listeners. The counters return to 0
+// every minute. If removed is true, the target i-000002 and the listener with port 443 no longer
+// exist.
 type meter struct {
 	began   time.Time
 	removed atomic.Bool

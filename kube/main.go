@@ -1,7 +1,7 @@
 // Command kube contains upstream Kubernetes in one binary: etcd, the control plane, the node
-// programs, kubectl and kwok. The build compiles these programs from Go modules, so it downloads
-// only Go modules. The command's own code is the table of programs, and copies of the main
-// functions of kubectl and kwok.
+// programs, kubectl and kwok. The build compiles these programs from Go modules, and downloads
+// nothing else. The command's own code is the table of programs, and copies of the main functions
+// of kubectl and kwok.
 //
 // The name of the binary selects the program. If the name of the binary is not the name of
 // a program, the first argument selects the program:
@@ -9,10 +9,9 @@
 //	kube kube-apiserver --version
 //	ln -s kube kubectl && ./kubectl version
 //
-// A start costs about 80 ms, because Go initializes the packages of every
-// program. Servers start rarely, so this cost is acceptable for them. Do not use
-// this command for a plugin that the kubelet executes, because the kubelet starts
-// a plugin many times.
+// A start costs about 80 ms, because Go initializes the packages of every program. Servers start
+// rarely, so this cost is acceptable for them. The kubelet starts its plugins often, so do not use
+// this command for a plugin of the kubelet.
 package main
 
 import (
@@ -93,10 +92,9 @@ func runKwok() int {
 		log.Error("configuration", "err", err)
 		return 1
 	}
-	// cobra adds the flags in pflag.CommandLine to every command. In pflag.CommandLine, other
-	// programs of this binary define a flag --version of a type other than bool. With this flag,
-	// the command of kwok would fail, because cobra requires that --version has the type bool. So
-	// kwok gets an empty flag set.
+	// cobra adds the flags in pflag.CommandLine to every command. The packages of other programs in
+	// this binary add a flag --version to pflag.CommandLine. The type of this flag is not bool.
+	// cobra accepts only a flag --version of the type bool, so kwok gets an empty flag set.
 	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	command := kwok.NewCommand(ctx)
 	command.PersistentFlags().AddFlagSet(flags)

@@ -36,10 +36,8 @@ var (
 
 // Choose returns n different ports of 127.0.0.1 on which no program listens. It returns an error if
 // n is greater than maxPorts, or if it finds too few free ports. On Linux, Choose reserves these
-// ports until this process ends. Later calls of Choose, in this process or in another process,
-// return other ports. Without this reservation, two labs that start at the same time could choose
-// the same port. The reason is that a lab listens on its ports only after it has chosen all of
-// them.
+// ports until this process ends, because a lab listens on its ports only after it has chosen all of
+// them. Later calls of Choose, in this process or in another process, return other ports.
 func Choose(n int) ([]int, error) {
 	if n > maxPorts {
 		return nil, fmt.Errorf("choosing %d free ports: the limit is %d", n, maxPorts)

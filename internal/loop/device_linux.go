@@ -52,11 +52,10 @@ func (d *Loop) Close() error {
 // host share a disk, each node has its own device. If node is empty, Attach
 // returns any existing device of the file.
 //
-// The kernel detaches the file of a device with the lapse flag when no program has the device open
-// and no mount uses the device's filesystem. When a process dies, the kernel closes its devices.
-// When a mount namespace ends, the kernel removes its mounts. Either event can therefore detach the
-// file. A bind mount of the device file does not keep the device open. If a device has only bind
-// mounts, it must not have this flag. Otherwise the kernel detaches the file.
+// If a device has the lapse flag, the kernel detaches the file when no program has the device open
+// and no mount uses the device's filesystem. For example, this happens at the end of a process or
+// of a mount namespace. A bind mount of the device file does not keep the file attached. So a
+// device that only bind mounts use must not have the lapse flag.
 func Attach(ctx context.Context, node, path string, readOnly, lapses bool) (*Loop, error) {
 	d, err := Find(node, path)
 	if err != nil {
@@ -204,19 +203,19 @@ func (d *Loop) setLapse(lapses bool) error {
 }
 
 // fencedOffset is the offset in the file to which Fence moves the start of the device. No file
-// reaches this offset, so the device then has no sectors. A kernel before Linux 6.6 can send a
-// write even to a device without sectors. The kernel then writes to the file at this offset, and
-// this write fails.
+// reaches this offset, so a fenced device has no sectors. A kernel before Linux 6.6 can send a
+// write even to a device without sectors. This write fails, because files cannot have data at this
+// offset.
 const fencedOffset = math.MaxInt64 &^ 4095
 
-// Fence prevents all access to the file through the device, and closes the device. It does this
-// even if another program has the device open or if a mount uses the device's filesystem. If
-// programs have written directly to the device, without a filesystem, the data may still be in the
-// kernel's cache. Fence first writes this data to the file, and waits for running requests. After
-// Fence has returned, all reads and writes of the device fail. If a process is frozen during the
-// call of Fence and continues later, its reads and writes fail too. The kernel detaches the file
-// when no program and no mount uses the device. If the device has no file, Fence only closes the
-// device.
+// Fence prevents all access to the file through the device, and closes the device. It works even if
+// another program has the device open or if a mount uses the device's filesystem. If the kernel's
+// cache contains data that programs wrote directly to the device, Fence first writes this data to
+// the file. It also waits for running requests. After Fence has returned, all reads and writes of
+// the device fail.
+//
+// The kernel detaches the file when no program and no mount uses the device. If the device has no
+// file, Fence only closes the device.
 func (d *Loop) Fence() error {
 	info, err := unix.IoctlLoopGetStatus64(int(d.dev.Fd()))
 	if err == nil {
@@ -265,11 +264,10 @@ func (d *Loop) refuseWrites(yes bool) error {
 	return nil
 }
 
-// Detach detaches the file from the device and closes the device. If other
-// programs have the device open, the kernel detaches the file when the last
-// program closes the device. Detach also clears the read-only flag, because the
-// kernel keeps this flag for the next file of the device number. If the device
-// has no file, Detach only closes the device.
+// Detach detaches the file from the device and closes the device. If other programs have the device
+// open, the kernel detaches the file when the last program closes the device. Detach clears the
+// read-only flag, because the kernel keeps this flag for the next file of the device number. If the
+// device has no file, Detach only closes the device.
 func (d *Loop) Detach() error {
 	err := d.Guard(false)
 	if err == nil {

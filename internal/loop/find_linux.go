@@ -145,9 +145,9 @@ func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
 	return unix.ByteSliceToString(rest)
 }
 
-// backingOf returns the file at path. If the file no longer exists, backingOf sets only the fields
-// gone and name. The field name then contains the kernel's name for the deleted file. backingOf
-// returns an error if path is not a regular file, for example a link (see OpenFile).
+// backingOf returns the file at path. If the file no longer exists, backingOf sets the field gone.
+// The field name then contains the name that the kernel has for the deleted file. backingOf returns
+// an error if path is not a regular file, for example a link (see OpenFile).
 func backingOf(path string) (b backingFile, err error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if err != nil {
@@ -166,11 +166,12 @@ func backingOf(path string) (b backingFile, err error) {
 }
 
 // mayBe compares names, and reports whether the file of device n may be b. Find calls mayBe first,
-// so Find rarely opens the device of another file. If inAnyFolder is true, mayBe ignores the
-// folders, because the kernel does not always know the folder of a device's file. For example, the
-// kernel does not know the folder after the end of the container that attached the file. Find sets
-// inAnyFolder only if it also compares the inodes, or if it has found a mount of the device in
-// nearPaths.
+// so Find rarely opens the device of another file.
+//
+// If inAnyFolder is true, mayBe compares the names without their folders. The reason is that the
+// kernel loses the folder of a device's file when the container that attached the file ends. Files
+// in different folders can have equal names. So Find sets inAnyFolder only if it also compares the
+// inodes, or if a mount of device n is in nearPaths.
 func (b backingFile) mayBe(n int, inAnyFolder bool) bool {
 	name, err := BackingFile(n)
 	return err == nil && (name == b.name || inAnyFolder && filepath.Base(name) == filepath.Base(b.name))
@@ -184,10 +185,10 @@ func BackingFile(n int) (string, error) {
 	return strings.TrimSuffix(string(raw), "\n"), err
 }
 
-// deviceIfBacking returns device n if its file is b. Otherwise it returns nil. It also returns nil
-// if the device is fenced or belongs to another node. If the file b no longer exists, the method
-// cannot compare inodes, and assumes that b is the device's file. So before the call, the caller
-// must compare the names with mayBe.
+// deviceIfBacking returns device n if its file is b, the device is not fenced, and no other node
+// owns the device. Otherwise it returns nil. If the file b no longer exists, deviceIfBacking cannot
+// compare inodes, and assumes that b is the device's file. So the caller must first compare the
+// names with mayBe.
 func (b backingFile) deviceIfBacking(n int) (*Loop, error) {
 	d, err := Open(n)
 	if err != nil || d == nil {

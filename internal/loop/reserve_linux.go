@@ -45,8 +45,8 @@ func Reserve() (int, error) {
 // Release removes a reserved device. If the device has a file, Release first detaches this file. If
 // the device does not exist, Release returns nil.
 //
-// The kernel refuses to remove a device that a program has open. A program such as udev opens each
-// new device for a moment, so Release tries again for up to releaseTimeout.
+// The kernel refuses to remove a device that a program has open. For example, udev opens each new
+// device for a moment. So Release tries again for up to releaseTimeout.
 func Release(ctx context.Context, n int) error {
 	d, err := Open(n)
 	if err != nil {

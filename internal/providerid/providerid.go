@@ -46,11 +46,11 @@ func Parse(s string) (ID, error) {
 }
 
 // Same reports whether nodeID, the provider id of a Node, identifies the instance with the provider
-// id ownID. Same returns true if nodeID is equal to ownID. It also returns true for the ids that
-// the cloud controller managers of Hetzner Cloud and AWS write when they run against this cloud.
-// These ids contain the number of the instance, which is decimal for Hetzner Cloud and hexadecimal
-// for AWS and this cloud. For example, hcloud://42 and aws:///sim-1a/i-0000000000000002a identify
-// the instance i-00002a in the zone sim-1a.
+// id ownID. Same returns true if nodeID is equal to ownID. It also returns true if nodeID is the id
+// of this instance in the format of Hetzner Cloud or AWS. The cloud controller managers of these
+// clouds write this format when they run against this cloud. For example, hcloud://42 (decimal) and
+// aws:///sim-1a/i-0000000000000002a (hexadecimal) identify the instance i-00002a in the zone
+// sim-1a.
 func Same(nodeID, ownID string) bool {
 	if nodeID == ownID {
 		return true

@@ -41,12 +41,13 @@ const (
 
 type connectionKey struct{}
 
-// Authenticated marks a connection as authenticated. The argument ctx is the context of a request
-// on this connection. If many new connections arrive, the server (see HTTP) closes connections that
-// are not authenticated, and keeps this connection open. The maximum number of authenticated
-// connections is Limits.Connections minus Limits.Anonymous. If the server already has this number,
-// Authenticated does nothing, so the connection stays unauthenticated. Authenticated also does
-// nothing if the caller started the server without the function HTTP.
+// Authenticated marks the connection of a request as authenticated. The argument ctx is the context
+// of the request. If too many clients connect, the server (see HTTP) closes only connections that
+// are not authenticated. Authenticated does nothing in two cases:
+//
+//   - The server already has the maximum number of authenticated connections. This number is
+//     Limits.Connections minus Limits.Anonymous.
+//   - The function HTTP does not run the server.
 func Authenticated(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.authenticate()

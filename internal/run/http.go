@@ -43,14 +43,14 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// HTTP runs srv on ln until ctx ends, and applies limits. After the end of ctx,
-// HTTP accepts no new requests and waits for running requests, but not longer
-// than the duration grace. Finally it closes the remaining connections. HTTP
-// also closes ln. If srv has no timeouts or no maximum size of headers, HTTP
-// sets default values. HTTP replaces srv.ConnContext and srv.ConnState.
+// HTTP runs srv on ln until ctx ends, and applies limits. After the end of ctx, HTTP accepts no new
+// requests and waits for running requests, but not longer than the duration grace. Finally it
+// closes the remaining connections. HTTP always closes ln. If srv has no timeouts or no maximum
+// size of headers, HTTP sets default values. HTTP replaces srv.ConnContext and srv.ConnState.
 //
-// A handler calls Authenticated when it has authenticated the caller. From then on, the timeouts of
-// srv apply to the connection. Before that, the connection has the time limit limits.AnonymousFor.
+// A new connection has the time limit limits.AnonymousFor. When a handler has authenticated the
+// client, the handler calls Authenticated. From then on, this limit no longer applies to the
+// connection.
 func HTTP(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Duration, limits Limits) error {
 	limits = limits.withDefaults()
 	setLimits(srv, limits)

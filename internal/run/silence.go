@@ -28,8 +28,8 @@ func (l *silenceListener) Accept() (net.Conn, error) {
 	return &silenceConn{Conn: c, most: l.most}, nil
 }
 
-// silenceConn is a connection with two read deadlines. The server can set one deadline. The other
-// deadline is the start of the read plus silenceConn.most. The earlier deadline applies.
+// silenceConn is a connection that limits the time of each read to silenceConn.most. If the server
+// sets an earlier deadline, the read ends at this deadline.
 type silenceConn struct {
 	net.Conn
 	most time.Duration

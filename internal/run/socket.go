@@ -13,14 +13,13 @@ import (
 // longestSocket is the maximum length of a Unix socket's path in bytes (unix(7)).
 const longestSocket = 107
 
-// Socket creates a Unix socket that only its owner may use. If the system can
-// change the permissions of an open file, Socket sets the permissions of the
-// socket before other processes can see the socket. Otherwise Socket sets the
-// permissions after it has created the socket. Socket replaces a socket
-// that a killed process left. It returns an error if a process serves on the
-// socket, or if path is a file of another kind. If two processes call Socket at
-// the same moment, one process can nevertheless replace the socket of the other
-// process.
+// Socket creates a Unix socket that only its owner may use. It replaces a socket that a killed
+// process left. It returns an error if a process serves on the socket, or if path is a file of
+// another kind. If two processes call Socket for one path at the same moment, one process can
+// replace the socket of the other process.
+//
+// If the system cannot change the permissions of an open socket, Socket changes them after it has
+// created the socket. For a moment, the socket then has the default permissions.
 func Socket(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > longestSocket {
 		return nil, fmt.Errorf("socket path %s is too long: a path may have at most %d bytes", path, longestSocket)
