@@ -126,10 +126,9 @@ type tunnel struct {
 	stalled atomic.Bool           // the target has not read since the last call of sendEmpty
 }
 
-// openStream opens the stream of a connection and starts a new goroutine for
-// each direction. It does not reuse the goroutine of the dial. The stack of
-// that goroutine has grown during the dial and would stay large. This stack
-// alone would use four times as much memory as an idle connection uses now.
+// openStream opens the stream of a connection and starts a new goroutine for each direction. It
+// does not reuse the goroutine of the dial, because the stack of that goroutine has grown during
+// the dial. The stack alone would use four times the memory of an idle connection.
 func (s *session) openStream(random int64, conn net.Conn) {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(s.ctx,
 		wire.KeySession, s.secret, wire.KeyDial, strconv.FormatInt(random, 10)))

@@ -1,6 +1,5 @@
-// Package certs makes TLS configurations from files. If the files change, a server uses the
-// new contents for the next handshake. The server needs no restart. Make creates a first set
-// of certificates.
+// Package certs makes TLS configurations from files. If the files change, a server uses the new
+// contents for the next handshake. Make creates a first set of certificates.
 package certs
 
 import (

@@ -23,9 +23,8 @@ func node(name string, pods []string, addresses ...string) *corev1.Node {
 	return n
 }
 
-// For a pod's token, Authenticate returns the identifiers of the pod's node. If two nodes report
-// the same address, the result does not contain this address. A node can also report a host name as
-// an address. The result does not contain this name.
+// For a pod's token, Authenticate returns the identifiers of the pod's node. The result omits
+// addresses that two nodes report, and host names that a node reports as its addresses.
 func TestReviewer(t *testing.T) {
 	api := fake.NewClientset(
 		node("node-1", []string{"10.1.0.0/24", "fd00:1::/64"}, "10.0.0.1", "fd00::1"),

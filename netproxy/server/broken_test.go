@@ -103,9 +103,8 @@ func startFlood(t *testing.T, c net.Conn) {
 
 // If the connection between agent and server breaks during transfers, the tunneled connections
 // through this agent end for their clients and for their targets. Connections through another agent
-// continue. Server and agent detect at once that the connection between them has closed. If this
-// connection stays open but loses all bytes, server and agent need a few seconds to detect the
-// failure.
+// continue. Server and agent detect a closed connection at once. They need a few seconds to detect
+// an open connection that loses all bytes.
 func TestBrokenConnectionToAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		breaks func(*cable)

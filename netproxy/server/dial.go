@@ -16,12 +16,13 @@ type link interface {
 	// recv waits for the next chunk from the target. It returns io.EOF after a normal end. The
 	// caller must free the chunk.
 	recv(c *wire.Chunk) error
-	// carry calls uploadFn on a goroutine of the link. A link that has already ended can
-	// ignore uploadFn. To send the client's data to the target, uploadFn calls its argument
-	// sendChunk. A call of sendChunk blocks while the target does not read. When uploadFn returns,
-	// the link ends. If the client does not read, the server can cut the link. The link then calls
-	// abortFn, which stops the writes to the client. If a frontend cannot stop its writes, its
-	// abortFn does nothing.
+	// carry calls uploadFn on a goroutine of the link. If the link has already ended, the link can
+	// ignore uploadFn. uploadFn sends the client's data to the target with sendChunk. sendChunk
+	// blocks while the target does not read. When uploadFn returns, the link ends.
+	//
+	// If the client does not read, the server can cut the link. The link then calls abortFn, which
+	// stops the writes to the client. A frontend that needs no abort passes an abortFn that does
+	// nothing.
 	carry(uploadFn func(sendChunk func(*wire.Chunk) error) error, abortFn func())
 	// leave tells the agent that the client has disconnected or that the connection has ended. Then
 	// this link ends, even if the target does not read. A frontend calls leave after carry and

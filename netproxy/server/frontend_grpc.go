@@ -95,10 +95,12 @@ func (c *caller) settle() {
 	})
 }
 
-// awaitDial waits for the client's DIAL_REQ. If a CLOSE_REQ arrives before the DIAL_REQ, awaitDial
-// answers the CLOSE_REQ with an error. If a DIAL_CLS arrives before the DIAL_REQ, awaitDial
-// returns an error. It ignores all other packets before the DIAL_REQ. If the client ends the stream
-// before the DIAL_REQ, awaitDial returns io.EOF.
+// awaitDial waits for the client's DIAL_REQ. Before the DIAL_REQ arrives, it handles other packets
+// and the end of the stream as follows:
+//   - After a CLOSE_REQ, it answers with an error and continues to wait.
+//   - After a DIAL_CLS, it returns an error.
+//   - After the end of the stream, it returns io.EOF.
+//   - It ignores all other packets.
 func (c *caller) awaitDial() (*wire.Packet, error) {
 	for {
 		p, err := c.read()

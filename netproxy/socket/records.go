@@ -8,12 +8,10 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Records wraps TLS credentials so that one write sends all its TLS records
-// together. Go's TLS connection writes each record of 16 KiB separately. So
-// each record needs a system call and wakes the peer. With Records, the
-// connection first copies all TLS records of a large write to a buffer. Then it
-// writes the buffer to the socket. After the write no bytes remain in the
-// buffer.
+// Records wraps TLS credentials so that a connection sends all TLS records of a large write
+// together. Go's TLS connection writes each record of 16 KiB separately, so each record needs a
+// system call and wakes the peer. With Records, the connection collects the records in a buffer and
+// writes the buffer to the socket. No bytes remain in the buffer after the write.
 func Records(creds credentials.TransportCredentials) credentials.TransportCredentials {
 	return records{creds}
 }

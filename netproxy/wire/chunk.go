@@ -19,8 +19,8 @@ const (
 	Reset
 )
 
-// Chunk is a message in a stream of the gRPC method Open. A send passes the data to the stream.
-// After a send, the sender must not use the data. The receiver of a chunk must call Free.
+// Chunk is a message in a stream of the gRPC method Open. After a send, the sender must not use the
+// data, because the data belong to the stream. The receiver of a chunk must call Free.
 type Chunk struct {
 	Kind Kind
 	Data mem.BufferSlice

@@ -26,11 +26,10 @@ const (
 	// WriteBuffer is the size of the write buffer for the connection between server and agent. All
 	// tunneled connections between this server and this agent share the buffer.
 	WriteBuffer = 256 << 10
-	// FrontBuffer is the size of the write buffer for the connection of a gRPC client. This
-	// connection contains one tunneled connection. gRPC holds the write buffer only during writes,
-	// so an idle connection has no write buffer. Without TLS, FrontBuffer is also the size of the
-	// read buffer, because gRPC holds the read buffer only while the socket has data. With TLS,
-	// gRPC holds the read buffer all the time, so the server uses the smaller ReadBuffer.
+	// FrontBuffer is the size of the write buffer for the connection of a gRPC client. Without TLS,
+	// FrontBuffer is also the size of the read buffer. gRPC holds these buffers only while it moves
+	// data, so an idle connection needs no memory for them. With TLS, gRPC holds the read buffer
+	// all the time, so the server uses the smaller ReadBuffer.
 	FrontBuffer = 64 << 10
 	// ReadBuffer is the size of a connection's read buffer. It is small, because gRPC reads most of
 	// a frame directly, without a copy.
