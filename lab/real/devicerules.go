@@ -14,14 +14,12 @@ import (
 	"github.com/cloudsim-dev/allinone/internal/loop"
 )
 
-// restrictDevices lets the processes of a machine open only the usual devices and the devices of the
-// machine's disks. It attaches a BPF program to the machine's cgroup in the v2 hierarchy, even if
-// the host uses cgroup v1 for its controllers. restrictDevices does not use the devices
-// controller of cgroup v1, because privileged containers cannot start below a v1 cgroup with a
-// device list.
+// restrictDevices lets the processes of a machine open only the usual devices and the devices of
+// the machine's disks. Processes can still make the nodes of other devices. Without cgroup v2,
+// restrictDevices does nothing.
 //
-// A process can still make any device node, as in a container. But the process can open only the
-// nodes of allowed devices.
+// restrictDevices uses cgroup v2 even if the host's controllers use cgroup v1. With a device list
+// in cgroup v1, privileged containers could not start.
 func (d *machineDevices) restrictDevices() error {
 	i := slices.IndexFunc(d.cgroup.hierarchies, func(h hierarchy) bool { return h.unified })
 	if i < 0 {

@@ -60,10 +60,10 @@ type machineDevices struct {
 // device is the block device of a disk.
 type device struct {
 	number int
-	// spareLoop is the number of a second loop device, which the kubelet needs for a raw block
-	// volume. The kubelet makes the disk's device the backing file of the second device. So the
-	// disk's device stays in use. After a restart, the hypervisor reads the number from a file. If
-	// this file is missing or unfinished, spareLoop is 0.
+	// spareLoop is the number of a second loop device. The kubelet needs the second device to lock
+	// the device of a raw block volume. The locked device is the backing file of the second device.
+	// After a restart, the hypervisor reads the number from a file. If this file is missing or
+	// unfinished, spareLoop is 0.
 	spareLoop int
 	readOnly  bool
 	shown     bool // whether the machine has the device nodes and links
@@ -244,9 +244,11 @@ func (d *machineDevices) file(id cloudsim.DiskID) string {
 }
 
 // openDevice opens the loop device with the given number. The parameter node is the ID of a
-// machine. If the device is fenced or does not belong to this machine, openDevice returns nil. The
-// kernel may have given the number to another program's device. So openDevice also returns nil if
-// the device's backing file is not the file at path.
+// machine. openDevice returns nil in these cases:
+//   - The device is fenced.
+//   - The device does not belong to this machine.
+//   - The device's backing file is not the file at path, because the kernel has given the number to
+//     another program's device.
 func openDevice(node, path string, number int) (*loop.Loop, error) {
 	l, err := loop.Find(node, path, loop.Path(number))
 	if err != nil || l == nil || l.Number == number {
@@ -265,7 +267,7 @@ func resize(l *loop.Loop, size int64) error {
 }
 
 // fenceOthers fences the devices of a disk on machines to which the disk is no longer attached. It
-// also fences each old device of the disk on this machine, because its caller, the method add,
+// also fences existing devices of the disk on this machine, because the caller (the method add)
 // makes a new device. Reads and writes of a fenced device fail. Without fenceOthers, a machine
 // could still write to a disk that a user has detached by force.
 func (d *machineDevices) fenceOthers(disk cloudsim.Disk, path string) error {

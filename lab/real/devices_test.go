@@ -258,9 +258,10 @@ func TestForcedDetachFences(t *testing.T) {
 }
 
 // TestBusySecondDevice detaches a disk while a program has the disk's second device open (see
-// device.spareLoop). The hypervisor fences and removes the first device, so another program can get
-// a device with the same number. The test proves that the hypervisor does not fence this new
-// device. It also proves that the machine gets a working device when the disk is attached again.
+// device.spareLoop). After the hypervisor has removed the first device, another program gets a
+// device with the first device's number. The test proves that the hypervisor does not fence the
+// other program's device. It also proves that the machine gets a working device when the disk is
+// attached again.
 func TestBusySecondDevice(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))
@@ -301,11 +302,11 @@ func TestBusySecondDevice(t *testing.T) {
 	}
 }
 
-// TestFencedByAnotherMachine moves a disk from an old machine to a new machine. The hypervisor
-// updates the new machine first, and this update fences the old machine's device. The kernel can
-// then give the number of the old device to the new machine's device. The test proves that the
-// update of the old machine does not fence the new machine's device. It also proves that a machine
-// with a fenced device gets a working device when the disk is attached to the machine again.
+// TestFencedByAnotherMachine moves a disk from machine 1 to machine 2. The hypervisor updates
+// machine 2 first. This update fences the device of machine 1, so the new device of machine 2 can
+// get the same number. The test proves that the later update of machine 1 does not fence the device
+// of machine 2. Between two updates of machine 2, the disk moves to machine 1 and back. The test
+// proves that machine 2 then gets a working device.
 func TestFencedByAnotherMachine(t *testing.T) {
 	b := newDeviceBench(t)
 	b.attach(attachedTo("i-000001"))

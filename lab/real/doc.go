@@ -1,8 +1,8 @@
-// Package real runs the instances of a simulated cloud as machines. A machine is a set of
-// Linux namespaces (network, mount, host name, IPC, processes) and a cgroup. The cgroup limits
-// memory and CPUs to the size of the instance type. Each machine has its own containerd,
-// kubelet and kube-proxy at their standard paths. It also has the node components of the cloud,
-// and a veth pair to the VPC. The package needs Linux, root and the programs that Doctor checks.
+// Package real runs the instances of a simulated cloud as machines. A machine is a set of Linux
+// namespaces (network, mount, host name, IPC, processes) and a cgroup. The cgroup limits memory and
+// CPUs to the size of the instance type. Each machine has its own containerd, kubelet and
+// kube-proxy at their standard paths. It also has the node components of the cloud, and a veth pair
+// to the VPC. The package needs Linux, root and the programs that Doctor checks.
 //
 //	instance is provisioning   create the disk
 //	running                    boot the machine; its kubelet registers
@@ -47,15 +47,13 @@
 // Config.Zones. Hypervisors of different zones can share a network namespace, but each hypervisor
 // needs its own folder and name. These hypervisors use the bridge and the routes that a router
 // process creates with the function Route. The bridge is in the shared network namespace. So the
-// machines' cables (veth pairs) stay connected to the bridge when the router ends. The kernel
-// deletes a cable when the cable's machine ends.
+// machines' cables (veth pairs) stay connected to the bridge when the router ends.
 //
 // # End of a machine
 //
 // A machine's first process is PID 1 of its namespace. When this process ends, the kernel ends all
 // other processes in the machine and removes the machine's mounts, network and host name. So a
 // machine that is off keeps only its disk. If a user kills a hypervisor, the hypervisor's machines
-// continue to run. The next hypervisor finds these machines by their cgroups and manages them.
-// Clean also finds these machines by their cgroups, and ends them. The kernel maintains the list of
-// the processes in a cgroup, so this list is always correct.
+// continue to run. The next hypervisor finds these machines by their cgroups and manages them. If
+// no hypervisor starts, Clean finds these machines by their cgroups and ends them.
 package real

@@ -13,10 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// serveEndpoints lets machines reach services on the host's loopback, such as the API server
-// and the cloud. Machines call these services at the host's address in the VPC. serveEndpoints
-// also starts the metadata service. The kernel copies the data of each connection from socket
-// to socket.
+// serveEndpoints lets machines reach services on the host's loopback, such as the API server and
+// the cloud. Machines call these services at the host's address in the VPC. serveEndpoints also
+// starts the metadata service.
 //
 // serveEndpoints opens all listeners before it accepts the first connection. If it cannot open a
 // listener, it closes the open listeners and returns the error.

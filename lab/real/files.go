@@ -193,10 +193,8 @@ func resolvConf(nameServer netip.Addr) string {
 	return "nameserver " + nameServer.String() + "\n"
 }
 
-// registry writes the settings for pulls from the cloud's registry. For the container runtime, it
-// writes the registry's CA certificate. For each host name of the registry, it also writes a file
-// that contains the registry's address. For the kubelet, it writes the files of the credential
-// provider.
+// registry writes the settings for pulls from the cloud's registry. The container runtime gets the
+// registry's CA certificate and host names. The kubelet gets the files of the credential provider.
 func (f folder) registry(r Registry) error {
 	ca, err := os.ReadFile(r.CA)
 	if err != nil {

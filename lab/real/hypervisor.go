@@ -59,16 +59,18 @@ func (k *machineInput) latest() (cloudsim.Instance, bool) {
 	return k.want, k.gone
 }
 
-// Run runs instances as real machines until ctx ends. After the end of ctx, Run switches all
-// machines off. If cfg.Router is set, Run then also deletes the network. Disks stay. If the router
-// of this process fails, Run ends in the same way and returns the error of the router. Run does not
-// fail if the cloud is unavailable, at the start or later.
+// Run runs instances as real machines until ctx ends. Then Run switches all machines off and keeps
+// their disks. If cfg.Router is set, Run also deletes the network. If the router of this process
+// fails, Run ends in the same way and returns the error of the router. Run does not fail if the
+// cloud is unavailable, at the start or later.
 //
-// If a user kills the hypervisor's process, the machines continue to run. If the process runs in a
-// container and the container ends, the machines end too. If Run fails before it has taken over the
-// machines of an earlier run, it ends these machines only if ctx has ended. Otherwise the machines
-// continue to run. The next hypervisor takes over the machines that still run. If no other
-// hypervisor starts, the caller can end the machines with Clean.
+// In two cases, machines continue to run without a hypervisor:
+//   - A user kills the hypervisor's process. If the process runs in a container and the container
+//     ends, the machines end too.
+//   - Run fails before it has taken over the machines of an earlier run, and ctx has not ended.
+//
+// The next hypervisor takes over these machines. If no other hypervisor starts, the caller can end
+// the machines with Clean.
 func Run(ctx context.Context, log *slog.Logger, cfg Config) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err

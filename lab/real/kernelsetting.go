@@ -79,13 +79,14 @@ func storedValues(table string) (map[string]string, error) {
 
 // originalValues returns the values that the wanted settings had before a lab changed them. Each
 // lab stores these values in comments of its nftables table. Labs on one host share the settings,
-// so originalValues reads the tables of all labs. If a user killed an earlier run of this lab,
-// these tables include the table of that run.
+// so originalValues reads the tables of all labs.
 //
-// If a wanted setting is in none of the tables, no lab has changed it. In this case, the result
-// contains the setting's present value if this value differs from the wanted value. Otherwise the
-// result omits the setting. The result also contains all settings in the table of this lab, even if
-// they are not in wanted.
+// If a wanted setting is in none of the tables, no lab has changed the setting. Then the present
+// value is the original value. If the present value equals the wanted value, the result omits the
+// setting.
+//
+// If a user killed an earlier run of this lab, the table of this lab still exists. The result
+// contains all settings in this table, even if they are not in wanted.
 func originalValues(table string, wanted []kernelSetting) (map[string]string, error) {
 	labs, err := tableNames()
 	if err != nil {

@@ -154,13 +154,16 @@ func (m Images) runningMachines() (running []runningMachine, off []string, err e
 }
 
 // Load loads the images of an archive into the running machines of the nodes in m.Nodes. If m.Nodes
-// is empty, Load uses all running machines, and machines that are created later also get the
-// images. If r is not nil, Load reads the archive from r. If r is nil, it reads the archive or OCI
-// layout directory at path. If the archive contains only one image, and this image has no name,
-// Load gives this image the name imageName. Load returns the names of the images. If m.Nodes is
-// empty, Load also returns the names of the nodes with a machine that is off. These machines do not
-// get the images, even when they start again. If m.Nodes contains a node without a running machine,
-// Load returns an error.
+// contains a node without a running machine, Load returns an error. If m.Nodes is empty, Load uses
+// all running machines, and machines that are created later also get the images.
+//
+// If r is not nil, Load reads the archive from r. If r is nil, it reads the archive or OCI layout
+// directory at path. If the archive contains only one image, and this image has no name, Load gives
+// this image the name imageName.
+//
+// Load returns the names of the images. If m.Nodes is empty, Load also returns the names of the
+// nodes with a machine that is off. These machines do not get the images, even when they start
+// again.
 func (m Images) Load(ctx context.Context, path string, r io.Reader, imageName string) (names, off []string, err error) {
 	if err := os.MkdirAll(filepath.Join(m.Dir, loadedDir), 0o700); err != nil {
 		return nil, nil, err

@@ -10,9 +10,9 @@ import (
 )
 
 // metadataAddress is the metadata service's address, which the router has in addition to its own
-// address. Machines reach the address through their default route. The service runs on the router,
-// not on each machine. Its replies have a hop limit of 1. So a reply reaches a machine, but does
-// not reach a pod, because the machine cannot forward the reply.
+// address. Machines reach the address through their default route. The service's replies have a hop
+// limit of 1. So a reply reaches a machine, but does not reach a pod, because the machine cannot
+// forward the reply.
 var metadataAddress = netip.PrefixFrom(netip.MustParseAddrPort(metadata.Address).Addr(), 32)
 
 // serveMetadata opens the listener of the metadata service. It returns a function that serves

@@ -15,11 +15,11 @@ const (
 	loadNetfilter  = "modprobe br_netfilter"
 )
 
-// filterBridges loads the kernel module br_netfilter. The module has no effect in network
-// namespaces that existed before the kernel loaded the module. In newer namespaces, a machine's
-// netfilter rules also apply to packets between pods on this machine. A Service needs this effect
-// if a pod of the Service is on the client's node. Without the module, the pod's answer bypasses
-// the rules that restore the Service's address, and the client drops the answer.
+// filterBridges loads the kernel module br_netfilter. With this module, a machine's netfilter rules
+// also apply to packets between pods on the machine. A Service needs this effect if a pod of the
+// Service is on the client's node. Without the module, the pod's answer bypasses the rules that
+// restore the Service's address, and the client drops the answer. The module has no effect in
+// network namespaces that existed before the kernel loaded the module.
 func filterBridges(ctx context.Context) error {
 	if _, err := os.Stat(bridgeSettings); err == nil {
 		return nil

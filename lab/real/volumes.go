@@ -42,13 +42,14 @@ const (
 func disksDir(name string) string { return filepath.Join("/var/lib", name, "disks") }
 
 // detachDisks detaches the loop devices of a hypervisor's disks. It skips devices that a running
-// machine uses. The list firstPIDs holds the pid of each running machine's first process. The
-// function hasOwnDev reports whether the machine of an instance has its own /dev. If the machine
-// has its own /dev, detachDisks skips its devices, because machineDevices manages them.
+// machine uses. The list firstPIDs holds the pid of each running machine's first process.
+// detachDisks also skips the devices of machines with their own /dev, because machineDevices
+// manages these devices. The function hasOwnDev reports whether the machine of an instance has its
+// own /dev.
 //
 // In machines from an earlier version of the hypervisor, the CSI driver made the device of each
-// disk. To lock the device of a raw volume, the kubelet made a second loop device. Both devices
-// remain after the end of the machine, so detachDisks detaches them.
+// disk. The kubelet made a second loop device to lock the device of a raw volume. detachDisks
+// detaches both devices, because they remain after the end of the machine.
 func detachDisks(name string, firstPIDs []int, hasOwnDev func(instance string) bool) error {
 	all, err := loop.List()
 	if err != nil {

@@ -37,10 +37,9 @@ func runOutside(leaveFn, fn func() error) error {
 
 // leaveNamespace locks the goroutine to its thread and moves the thread out of its network
 // namespace. The caller must call the returned function, even if leaveNamespace also returns an
-// error. The returned function moves the thread back into its original namespace. Go ends a locked
-// thread together with its goroutine, but never ends the first thread of the process. If the first
-// thread stayed outside its original namespace, /proc/self would show the wrong namespace for the
-// whole process.
+// error. The returned function moves the thread back into its original namespace. The first thread
+// of the process must move back, because Go never ends this thread. If it stayed outside its
+// original namespace, /proc/self would show the wrong namespace for the whole process.
 func leaveNamespace(leave func() error) (back func(), err error) {
 	runtime.LockOSThread()
 	originalNS, err := netns.Get()

@@ -9,9 +9,9 @@ import (
 )
 
 // A thread that runs a function in another network namespace returns to its own namespace
-// afterward. This is also true for the first thread of a process. The test reads the namespace of
-// this thread from /proc/self/ns/net. The test starts a new process with many goroutines. The first
-// thread of this process has no other work, so it runs one of these goroutines.
+// afterward. This is also true for the first thread of a process, which is the thread that
+// /proc/self shows. The test starts a new process with many goroutines. The first thread of the new
+// process has no other work, so it runs one of these goroutines.
 func TestThreadReturnsToItsNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the test needs root")
