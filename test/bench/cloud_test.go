@@ -75,8 +75,8 @@ const maxIdleMiB = 25
 
 // BenchmarkCloudsim starts only the cloud, without a cluster. It reports the time until the cloud
 // is ready. The cloud must use at most maxIdleMiB of memory. The measured memory is RssAnon, see
-// proc_pid_status(5). RssAnon excludes the pages of the program's file. The benchmark does not
-// count these pages, because the kernel drops them when memory is short.
+// proc_pid_status(5). RssAnon excludes the pages of the program's file, which the kernel drops when
+// memory is short.
 func BenchmarkCloudsim(b *testing.B) {
 	bin := binaryPath(b, "allinone")
 	var ready time.Duration
@@ -121,7 +121,7 @@ const (
 // BenchmarkUp starts complete labs in new folders. It measures the time from the command until
 // three nodes are Ready and a load balancer answers. For comparison, the benchmark starts
 // kube-apiserver with an etcd but without a lab, and measures the time until kube-apiserver is
-// ready. A complete lab cannot be ready earlier than kube-apiserver alone.
+// ready.
 //
 // The metric "of-apiserver" is the time of the lab divided by the time of kube-apiserver, and must
 // be at most maxUpRatio. The metric "MiB-lab" is the sum of the proportional set sizes (PSS) of all

@@ -45,14 +45,14 @@ const (
 )
 
 // BenchmarkHAProxy compares the cloud's load balancer with HAProxy in TCP mode and with a direct
-// connection. In each turn, the benchmark measures each figure for the load balancer, then for
-// HAProxy, then for the direct connection. The figures are the bytes per second of one stream, and
-// the connections per second that clients open, use and close. The benchmark also measures round
-// trips of 64 bytes, and reports the 99th percentile of their durations. For the load balancer and
-// HAProxy, it also reports the difference from the direct connection.
-//
-// The benchmark fails if a ratio of the load balancer's figure to HAProxy's figure is too low. The
-// limits are minThroughput for the bytes and minConnections for the connections.
+// connection. In each turn, the benchmark measures these figures, first for the load balancer, then
+// for HAProxy, then for the direct connection:
+//   - The bytes per second of one stream. The ratio of the load balancer to HAProxy must be at
+//     least minThroughput.
+//   - The connections per second that clients open, use and close. The ratio of the load balancer
+//     to HAProxy must be at least minConnections.
+//   - The duration of round trips of 64 bytes. The benchmark reports the 99th percentile. For the
+//     load balancer and HAProxy, it also reports the difference from the direct connection.
 func BenchmarkHAProxy(b *testing.B) {
 	path, err := exec.LookPath("haproxy")
 	if err != nil {

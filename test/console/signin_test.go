@@ -14,8 +14,8 @@ import (
 )
 
 // A sign-in link contains a code and works only once. The page removes the code from its URL at
-// once. Neither the browser's history nor the cloud's log and audit trail contain the code or the
-// token. If a user opens the link again, the console refuses the link and shows advice.
+// once. The browser's history, the cloud's log and the audit trail contain neither the code nor the
+// page's token. If a user opens the link again, the console refuses the link and shows advice.
 func TestSignIn(t *testing.T) {
 	c := startCloud(t, "--log-requests", "--verbose")
 	link := c.link()

@@ -200,10 +200,10 @@ func (l *labRun) testVolumesCrash(t *testing.T) {
 }
 
 // testVolumesUpgrade kills the lab and starts a new version of the lab. It proves that the machine
-// and the pod continue to run. The test writes one file to the pod's volume while no lab runs, and
-// one while the new lab runs. It kills the driver on the machine, and writes another file. The pod
-// must be able to read each file. At the end, the test stops and starts the lab. Then the machine
-// boots again, and the volume still has its data.
+// and the pod continue to run. The test writes three files to the pod's volume: the first while no
+// lab runs, the second while the new lab runs. For the third file, it first kills the driver on the
+// machine. The pod must be able to read each file. At the end, the test stops and starts the lab.
+// The machine boots again, and the volume still has its data.
 func (l *labRun) testVolumesUpgrade(t *testing.T, up func(*labRun)) {
 	node := l.kubectl("get", "pod", "db-0", "-o", "jsonpath={.spec.nodeName}")
 	machine, volume := l.machinePID(instanceOf[node]), l.volumePath("db-0")
