@@ -44,9 +44,9 @@ func udpServer(t testing.TB, ip string, port int, name string) (stop func(), bou
 }
 
 // udpFleet returns a fleet that also has a UDP server on each instance. The load balancer has a TCP
-// listener and a UDP listener with the same port number. Each function in the slice stops ends the
-// UDP server of one instance. The target then stays healthy, because probes check only the TCP
-// servers.
+// listener and a UDP listener with the same port number. The n-th returned function ends the UDP
+// server on the n-th instance. The instance is then still a healthy target, because probes check
+// only the TCP servers.
 func udpFleet(t testing.TB, n int) (f *fleet, stops []func()) {
 	t.Helper()
 	f = newFleet(t, n, sayName)

@@ -255,8 +255,9 @@ func (f *Files) adopt(stage cloudsim.StagedData) error {
 		}
 	}
 	// The first sync makes the moved files durable before RemoveAll removes the folder. The second
-	// sync makes the removal durable before Run makes a new file. Otherwise the folder could exist
-	// again after a crash, and the next call of adopt would delete the new file.
+	// sync makes the removal durable before Run makes a new file. Without the second sync, the
+	// folder could exist again after a crash. The next call of adopt would then delete all files
+	// that are not in stage.Keep, including the new file.
 	return errors.Join(fsync.Dir(f.dir), os.RemoveAll(dir), fsync.Dir(f.dir))
 }
 
