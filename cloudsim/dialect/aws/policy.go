@@ -36,7 +36,8 @@ var refusedPolicyTypes = []string{"AppCookieStickinessPolicyType", "BackendServe
 
 var policyNameRE = regexp.MustCompile(`^[-A-Za-z0-9]{1,64}$`)
 
-// backendServer is an instance port with policies.
+// backendServer describes an instance port and its policies, in the XML format of Elastic Load
+// Balancing.
 type backendServer struct {
 	Port     int             `xml:"InstancePort"`
 	Policies members[string] `xml:"PolicyNames"`
