@@ -26,8 +26,8 @@ func (e *Engine) ReportDevices(ctx context.Context, id cloudsim.InstanceID, req 
 	return e.setDevices(ctx, id, true, req)
 }
 
-// ForgetDevices ends the reports about the devices of an instance. Afterward, attachments and
-// detachments of the instance do not wait for a report.
+// ForgetDevices discards the device reports of an instance. Until the next call of ReportDevices,
+// attachments to this instance and detachments from it do not wait for a report.
 func (e *Engine) ForgetDevices(ctx context.Context, id cloudsim.InstanceID) (cloudsim.Instance, error) {
 	return e.setDevices(ctx, id, false, cloudsim.ReportDevices{})
 }

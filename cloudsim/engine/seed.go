@@ -9,9 +9,9 @@ import (
 )
 
 // requestIDs counts the request ids that this process has generated. The field firstRev is the
-// revision of the journal at the start of the process. NewRequestID uses firstRev so that a
-// restarted cloud with a seed generates different ids. If a process writes no event, the next
-// process has the same firstRev and generates the same ids.
+// revision of the journal at the start of the process. If the cloud has a seed, NewRequestID uses
+// firstRev, so the ids after a restart differ from the ids before the restart. But if a process
+// writes no event, the next process has the same firstRev and generates the same ids.
 type requestIDs struct {
 	firstRev uint64
 	made     atomic.Uint64

@@ -43,8 +43,9 @@ var bombs = map[string]func(t testing.TB, size int) []byte{
 }
 
 // largeState returns a saved state with records in one bucket. It adds records until all keys and
-// values together have at least size bytes, or until the compressed state has 3 MB. It does not use
-// statefile.Writer, because statefile.Writer writes only states that the reader accepts.
+// values together have at least size bytes, or until the compressed state has 3 MB.
+// TestImportStopsEarly needs a state that the reader refuses. statefile.Writer cannot write such a
+// state, so largeState writes the records itself.
 func largeState(t testing.TB, size int, bucket string, next func(n int) (key, value string)) []byte {
 	t.Helper()
 	var out bytes.Buffer
