@@ -38,8 +38,8 @@ func (t *Tx) Later(dueTime time.Time, w Work) error {
 }
 
 // LaterOnce puts the work item w on the due list. The work item becomes due at dueTime. If w equals
-// the first item that LaterOnce has added for this due time, LaterOnce does not add w. LaterOnce
-// does not compare w with any later item, so it can add w twice.
+// the first item that LaterOnce added for this due time, the list does not change. LaterOnce does
+// not compare w with other items, so the list can contain equal items.
 func (t *Tx) LaterOnce(dueTime time.Time, w Work) error {
 	raw, err := json.Marshal(w)
 	if err != nil {
