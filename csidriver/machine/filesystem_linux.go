@@ -309,11 +309,11 @@ func growUnmounted(ctx context.Context, f *os.File, l *Loop, fsType string, byte
 	return bytes, err
 }
 
-// runToTheEnd starts workFn and waits for its result until ctx ends. If ctx ends first, workFn
-// continues, because it checks or resizes a filesystem. After a stopped check, the next call would
-// begin the check again. A stopped resize would damage the filesystem. Until workFn returns, f
-// stays locked and the device stays open, even after runToTheEnd has returned. So the next call
-// waits.
+// runToTheEnd starts workFn, which checks or resizes a filesystem. It waits for the result of
+// workFn until ctx ends. If ctx ends first, workFn continues. If runToTheEnd stopped a check, the
+// next call would begin the check again. If it stopped a resize, it would damage the filesystem.
+// Until workFn returns, f stays locked and the device stays open, even after runToTheEnd has
+// returned. So the next call waits.
 func runToTheEnd(ctx context.Context, f *os.File, l *Loop, workFn func(context.Context, *os.File) error) error {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
