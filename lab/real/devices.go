@@ -133,10 +133,10 @@ func (d *machineDevices) failures() error {
 	return errors.Join(slices.Collect(maps.Values(d.failed))...)
 }
 
-// report sends the cloud a list of the machine's disks. If the list has not changed since the last
-// report, the method sends it only if the cloud needs it to complete an attachment or detachment.
-// While the machine is off, the list marks all attached disks as ready, because the machine gets
-// their devices at its next start.
+// report sends the cloud a list of the machine's disks if the list has changed since the last
+// report. The method sends an unchanged list only if an attachment or detachment waits for this
+// list. While the machine is off, the list marks all attached disks as ready, because the machine
+// gets their devices at its next start.
 func (d *machineDevices) report(ctx context.Context) error {
 	now, known := d.state()
 	if !known || d.reported != nil && slices.Equal(d.reported.Devices, now.Devices) && !d.attached.awaits(d.id, now) {

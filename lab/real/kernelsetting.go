@@ -82,8 +82,8 @@ func storedValues(table string) (map[string]string, error) {
 // so originalValues reads the tables of all labs.
 //
 // If a wanted setting is in none of the tables, no lab has changed the setting. Then the present
-// value is the original value. If the present value equals the wanted value, the result omits the
-// setting.
+// value is the original value. The result contains such a setting only if its present value differs
+// from the wanted value.
 //
 // If a user killed an earlier run of this lab, the table of this lab still exists. The result
 // contains all settings in this table, even if they are not in wanted.

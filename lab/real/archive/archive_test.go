@@ -112,7 +112,8 @@ func load(t *testing.T, raw []byte) (all []Image, err error) {
 	return all, err
 }
 
-// For each format, Read or Open returns the original image with its full name.
+// For each archive format, Read returns the original image with its full name. For an OCI layout
+// directory, Open returns the image with its full name.
 func TestFormats(t *testing.T) {
 	m := newImage(t, runtime.GOARCH)
 	docker, oci := dockerTar(t, m), tarOf(t, layoutDir(t, m, map[string]string{"org.opencontainers.image.ref.name": "web:v1"}))
