@@ -68,7 +68,8 @@ func (s *shape) median() float64 {
 // medians to the median of bare. The variant "plugin" calls the metadata
 // service and the cloud in each run, so it takes longer than bare. The
 // benchmark fails if the median of this variant is more than six times the
-// median of bare. It omits this check after fewer than 20 iterations.
+// median of bare. If the benchmark runs fewer than 20 iterations, it omits this
+// check.
 func BenchmarkProgram(b *testing.B) {
 	path := program(b)
 	_, cfg := node(b)
