@@ -187,7 +187,9 @@ func TestDeployLeases(t *testing.T) {
 			if len(r.ResourceNames) == 0 && !slices.Equal(r.Verbs, []string{"create"}) {
 				t.Errorf("%s permits %v of all Leases: add resourceNames", name, r.Verbs)
 			}
-			if i := slices.IndexFunc(r.ResourceNames, func(lease string) bool { return strings.HasPrefix(lease, "kube-") || strings.HasPrefix(lease, "apiserver-") }); i >= 0 {
+			if i := slices.IndexFunc(r.ResourceNames, func(lease string) bool {
+				return strings.HasPrefix(lease, "kube-") || strings.HasPrefix(lease, "apiserver-")
+			}); i >= 0 {
 				t.Errorf("%s permits %v of the Lease %s, which belongs to Kubernetes", name, r.Verbs, r.ResourceNames[i])
 			}
 		}
