@@ -62,6 +62,9 @@ func (id *Identifiers) add(key, value string) (err error) {
 		if err != nil {
 			return fmt.Errorf("%q is not a CIDR such as 10.0.0.0/24", value)
 		}
+		if p.Addr().Is4In6() { // the address of a dial never has this form
+			return fmt.Errorf("%q is a range of IPv4 addresses in the form of IPv6: use the form 10.0.0.0/24", value)
+		}
 		id.CIDR = append(id.CIDR, p.Masked())
 	case "default-route":
 		if id.DefaultRoute, err = strconv.ParseBool(value); err != nil {

@@ -12,8 +12,9 @@ func TestParseIdentifiers(t *testing.T) {
 	if err != nil || id.String() != all {
 		t.Errorf("got %s, error %v; want %s", id, err, all)
 	}
-	const bad = "zone=a&ipv6=::ffff:10.0.0.1&ipv4=fd00::1&default-route=maybe&cidr=10.0.0.0"
+	const bad = "zone=a&ipv6=::ffff:10.0.0.1&ipv4=fd00::1&default-route=maybe&cidr=10.0.0.0&cidr=::ffff:10.0.0.0/104"
 	const want = `agent identifier cidr: "10.0.0.0" is not a CIDR such as 10.0.0.0/24
+agent identifier cidr: "::ffff:10.0.0.0/104" is a range of IPv4 addresses in the form of IPv6: use the form 10.0.0.0/24
 agent identifier default-route: "maybe" is not true or false
 agent identifier ipv4: "fd00::1" is not an address of this family
 agent identifier ipv6: "::ffff:10.0.0.1" is an IPv4 address in the form of IPv6: use ipv4=10.0.0.1
