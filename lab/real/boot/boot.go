@@ -220,12 +220,6 @@ func (m *machine) end(gracePeriod time.Duration, noChildren <-chan struct{}) {
 	defer over.Stop()
 	select {
 	case <-noChildren:
-	case <-over.C:
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for pid, end := range m.waiting { // the kernel kills these processes when PID 1 exits
-		delete(m.waiting, pid)
-		end <- unix.WaitStatus(unix.SIGKILL)
+	case <-over.C: // the kernel kills the remaining processes when PID 1 exits
 	}
 }
