@@ -41,16 +41,17 @@ const (
 // queue.
 var retryBackoff = wait.Backoff{Duration: 25 * time.Millisecond, Factor: 1.5, Steps: 11}
 
-// cloudRegion contains the name of the cloud's only region. The name is valid only for the
-// configuration cfg, because another configuration may contain the URL of another cloud.
-type cloudRegion struct {
-	cfg  Config
-	name string
+// cloudRegion is the only region of a cloud, with the part of the configuration that selects the
+// cloud.
+type cloudRegion struct{ url, project, tokenFile, name string }
+
+func (r cloudRegion) isOf(cfg Config) bool {
+	return r.name != "" && r.url == cfg.URL && r.project == cfg.Project && r.tokenFile == cfg.TokenFile
 }
 
 // loadBalancers is a cloudprovider.LoadBalancer. It creates load balancers for Services. Each call
 // reads the state of the load balancer from the cloud or from the mirror. loadBalancers itself
-// stores only the region's name and a list of the finalizers that belong to this provider.
+// stores only the region and a list of the finalizers that belong to this provider.
 type loadBalancers struct {
 	log           *slog.Logger
 	api           *client.Client
@@ -429,7 +430,7 @@ func (b *loadBalancers) regionName(ctx context.Context) (string, error) {
 	b.mu.Lock()
 	known := b.region
 	b.mu.Unlock()
-	if known.name != "" && known.cfg == cfg {
+	if known.isOf(cfg) {
 		return known.name, nil
 	}
 	l, err := b.api.ListRegions(ctx, cloudsim.ListOptions{})
@@ -441,7 +442,7 @@ func (b *loadBalancers) regionName(ctx context.Context) (string, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.region = cloudRegion{cfg, l.Items[0].Name}
+	b.region = cloudRegion{cfg.URL, cfg.Project, cfg.TokenFile, l.Items[0].Name}
 	return b.region.name, nil
 }
 
