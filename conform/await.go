@@ -97,6 +97,7 @@ func awaitState[T any](ctx context.Context, e *env, key, state string, condition
 func staysInState[T any](ctx context.Context, e *env, key, state string, condition func(*T) error) error {
 	end := time.NewTimer(e.observe)
 	defer end.Stop()
+	over := false
 	all, changed := e.seen.versionsOf(key)
 	for checked := max(len(all)-1, 0); ; all, changed = e.seen.versionsOf(key) { // several versions can arrive between two checks
 		for ; checked < len(all); checked++ {
@@ -104,13 +105,16 @@ func staysInState[T any](ctx context.Context, e *env, key, state string, conditi
 				return fmt.Errorf("%s does not stay %s: %w", key, state, err)
 			}
 		}
+		switch {
+		case over && len(all) == 0:
+			return fmt.Errorf("cannot check that %s stays %s: %w", key, state, errUnseen)
+		case over:
+			return nil
+		}
 		select {
 		case <-changed:
 		case <-end.C:
-			if len(all) == 0 {
-				return fmt.Errorf("cannot check that %s stays %s: %w", key, state, errUnseen)
-			}
-			return nil
+			over = true
 		case <-ctx.Done():
 			return ctx.Err()
 		}
