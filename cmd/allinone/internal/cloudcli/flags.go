@@ -120,10 +120,10 @@ func toMillis(flag string, d time.Duration) (int, error) {
 
 // delayMillis is like toMillis, but also accepts 0.
 func delayMillis(flag string, d time.Duration) (int, error) {
-	if d == 0 {
-		return 0, nil
+	if d < 0 || d%time.Millisecond != 0 {
+		return 0, cli.BadFlag(flag, d.String(), "whole milliseconds, e.g. 250ms")
 	}
-	return toMillis(flag, d)
+	return int(d.Milliseconds()), nil
 }
 
 // wholeSeconds converts a duration to seconds, the unit of the API. It returns an error if the
