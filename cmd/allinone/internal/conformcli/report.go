@@ -21,7 +21,7 @@ type reportFlags struct{ report, baseline, writeBaseline string }
 
 func (f *reportFlags) addTo(fl *pflag.FlagSet) {
 	fl.StringVar(&f.report, "report", "", "folder for the reports, and for the output of the programs that the command starts (default no reports)")
-	fl.StringVar(&f.baseline, "baseline", "", "file from --write-baseline of an earlier run; the command fails if an action makes over 20 % and over 2 calls more than in that run, or was not measured")
+	fl.StringVar(&f.baseline, "baseline", "", "file from --write-baseline of an earlier run; the command fails if the calls of an action grow by more than 20 % and by more than 2 calls, or if an action was not measured")
 	fl.StringVar(&f.writeBaseline, "write-baseline", "", "file for the call budgets of this run, for --baseline of later runs")
 }
 
