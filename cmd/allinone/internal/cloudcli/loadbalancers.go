@@ -279,7 +279,7 @@ func newSetTargetsCommand(c *cli.Connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found, err := findTargets(ctx, cl, "target", targets)
+			found, err := findTargets(ctx, cl, "target", "", targets)
 			if err != nil {
 				return err
 			}

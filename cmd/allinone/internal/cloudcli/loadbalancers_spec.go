@@ -58,7 +58,7 @@ func (s *specFlags) applyTo(ctx context.Context, cl *client.Client, isSet func(s
 		}
 	}
 	if isSet("target") {
-		if spec.Targets, err = findTargets(ctx, cl, "target", s.targets); err != nil {
+		if spec.Targets, err = findTargets(ctx, cl, "target", "", s.targets); err != nil {
 			return err
 		}
 	}
@@ -93,7 +93,7 @@ func (s *specFlags) applyListeners(ctx context.Context, cl *client.Client, spec 
 		if !ok {
 			continue
 		}
-		found, err := findTargets(ctx, cl, "listener-target", slices.DeleteFunc(targets, func(w string) bool { return w == "" }))
+		found, err := findTargets(ctx, cl, "listener-target", l.Key()+"=", slices.DeleteFunc(targets, func(w string) bool { return w == "" }))
 		if err != nil {
 			return err
 		}
@@ -193,8 +193,8 @@ func (s *specFlags) applyHealth(isSet func(string) bool, h *cloudsim.HealthCheck
 // findTargets converts the values of the given flag to targets. Each element of words is one value
 // in the form INSTANCE or INSTANCE/IP. A value may end with =WEIGHT. If several values name the
 // same target, the result contains this target once. If the weights of these values differ,
-// findTargets returns an error.
-func findTargets(ctx context.Context, cl *client.Client, flag string, words []string) ([]cloudsim.Target, error) {
+// findTargets returns an error. The error contains the flag, and each word with the prefix.
+func findTargets(ctx context.Context, cl *client.Client, flag, prefix string, words []string) ([]cloudsim.Target, error) {
 	var targets []cloudsim.Target
 	var errs []error
 	for _, w := range words {
@@ -204,7 +204,7 @@ func findTargets(ctx context.Context, cl *client.Client, flag string, words []st
 		if weighted {
 			var err error
 			if t.Weight, err = strconv.Atoi(weight); err != nil || t.Weight < 1 {
-				return nil, cli.BadFlag(flag, w, "INSTANCE or INSTANCE/IP, and =WEIGHT, e.g. node-1=3")
+				return nil, cli.BadFlag(flag, prefix+w, prefix+"INSTANCE or "+prefix+"INSTANCE/IP, and =WEIGHT, e.g. "+prefix+"node-1=3")
 			}
 		}
 		i, err := instances.findResource(ctx, cl, called)
@@ -218,7 +218,7 @@ func findTargets(ctx context.Context, cl *client.Client, flag string, words []st
 		case same < 0:
 			targets = append(targets, t)
 		case targets[same].Share() != t.Share():
-			return nil, cli.BadFlag(flag, w, "the same weight as in the other --"+flag+" of "+place)
+			return nil, cli.BadFlag(flag, prefix+w, "the same weight as in the other --"+flag+" of "+place)
 		}
 	}
 	return targets, cloudsim.OneOrMany(errs)
