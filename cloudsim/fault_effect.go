@@ -40,7 +40,7 @@ var faultBreaks = map[FaultEffectType][]string{
 	FaultStaleRead:    {"get", "list"},
 	FaultDuplicate:    {"create", "update", "delete", "set", "setTargets", "start", "stop", "reboot", "attach", "detach", "attachNetwork", "detachNetwork", "resize", "modify", "cancel", "release"},
 	FaultStuckState:   {"create", "update", "delete", "setTargets", "start", "stop", "reboot", "attach", "detach", "resize", "modify"},
-	FaultCorruptToken: {"tokens.create", RegistryToken, RegistryChallenge},
+	FaultCorruptToken: {"tokens.create", RegistryToken},
 }
 
 // Breaks reports whether the effect t can apply to an operation. For example, the effect stockOut

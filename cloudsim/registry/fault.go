@@ -21,9 +21,9 @@ func (e *injectedFault) Error() string {
 	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) changed this call", e.fault.ID, e.fault.Name))
 }
 
-// faultCodes maps the kind of an error to the HTTP status and the error code of the reply. If
-// the map does not contain the kind, the reply has the status 500 and the code UNKNOWN. If the
-// fault sets a status, the reply has this status instead.
+// faultCodes maps the kind of an error to the HTTP status and the error code of the reply. For some
+// kinds, the OCI distribution specification has no code, so the code is UNKNOWN. If the fault sets a
+// status, the reply has this status instead.
 var faultCodes = map[cloudsim.Kind]struct {
 	status int
 	code   string
@@ -32,6 +32,11 @@ var faultCodes = map[cloudsim.Kind]struct {
 	cloudsim.Unauthenticated: {http.StatusUnauthorized, "UNAUTHORIZED"},
 	cloudsim.Denied:          {http.StatusForbidden, "DENIED"},
 	cloudsim.NotFound:        {http.StatusNotFound, "NAME_UNKNOWN"},
+	cloudsim.Exists:          {http.StatusConflict, "UNKNOWN"},
+	cloudsim.Conflict:        {http.StatusConflict, "UNKNOWN"},
+	cloudsim.Stale:           {http.StatusPreconditionFailed, "UNKNOWN"},
+	cloudsim.Gone:            {http.StatusGone, "UNKNOWN"},
+	cloudsim.Internal:        {http.StatusInternalServerError, "UNKNOWN"},
 	cloudsim.Exhausted:       {http.StatusTooManyRequests, "TOOMANYREQUESTS"},
 	cloudsim.Unavailable:     {http.StatusServiceUnavailable, "UNAVAILABLE"},
 }
@@ -47,7 +52,7 @@ func (e *injectedFault) writeError(w http.ResponseWriter) {
 	if effect.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(effect.RetryAfterSeconds))
 	}
-	reply(w, cmp.Or(effect.Status, c.status, http.StatusInternalServerError), map[string]any{"errors": []map[string]string{{"code": cmp.Or(c.code, "UNKNOWN"), "message": e.Error()}}})
+	reply(w, cmp.Or(effect.Status, c.status), map[string]any{"errors": []map[string]string{{"code": c.code, "message": e.Error()}}})
 }
 
 // checkFaults applies the fault rules to a request. Only the first call for a request has an
