@@ -114,7 +114,7 @@ func (b *balancer) retry(l *listener, client netip.Addr, c choice, tried []*targ
 		}
 	}
 	b.lost.Do(func() {
-		b.log.Warn("a client was refused, because no target accepted the connection; the load balancer counts each refusal, and logs at most one in ten seconds",
+		b.log.Warn("a client was refused, because no target accepted the connection; the load balancer counts each refusal, and logs at most one in "+lostEvery.String(),
 			"listener", l.number, "client", client, "tried", keysOf(tried), "error", err)
 	})
 	return c, false
