@@ -261,6 +261,16 @@ holds:
 	}
 }
 
+// TestTargetOfAnUnreadableID proves that TargetID returns the error of the read that decides whether
+// a text is a name or an id.
+func TestTargetOfAnUnreadableID(t *testing.T) {
+	cl := cloudtest.Start(t)
+	applyText(t, cl, "instances: [{name: web-0a1b2c, zone: sim-1a, type: small}]\nfaults: [{name: f, match: {operation: instances.get}, effect: {type: error}}]", false)
+	if id, err := TargetID(t.Context(), cl, "instance", "web-0a1b2c", nil); !errors.Is(err, cloudsim.Unavailable) {
+		t.Errorf("got %q, error %v; want Unavailable", id, err)
+	}
+}
+
 func revision(t *testing.T, cl *client.Client) uint64 {
 	t.Helper()
 	l, err := cl.ListZones(t.Context(), cloudsim.ListOptions{})
