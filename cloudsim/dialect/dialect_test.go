@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -391,6 +392,35 @@ func TestServeEndsWaitingRequests(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("Serve = %v", err)
 	}
+}
+
+// TestDetached proves that the context of a detached request does not end while the client is
+// connected. After the client has disconnected, the context ends after one minute. This also applies
+// to a request that the dialect detaches after the client has disconnected.
+func TestDetached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, disconnect := context.WithCancel(t.Context())
+		defer disconnect()
+		r := &dialect.Request{Request: httptest.NewRequestWithContext(ctx, http.MethodPost, "/things/1", nil)}
+		early, cancel := r.Detached()
+		defer cancel()
+		time.Sleep(time.Hour)
+		disconnect()
+		late, cancel := r.Detached()
+		defer cancel()
+		for _, step := range []struct {
+			wait  time.Duration
+			ended bool
+		}{{59 * time.Second, false}, {time.Second, true}} {
+			time.Sleep(step.wait)
+			synctest.Wait()
+			for name, d := range map[string]*dialect.Request{"detached before the disconnection": early, "detached after it": late} {
+				if ended := d.Context().Err() != nil; ended != step.ended {
+					t.Errorf("request %s: got the end of the context %t, want %t", name, ended, step.ended)
+				}
+			}
+		}
+	})
 }
 
 func TestDisconnectIsNoInternalError(t *testing.T) {

@@ -88,13 +88,15 @@ func (r *Request) Decode(target any) error {
 	return Decode(raw, target)
 }
 
-// Detached returns a copy of the request r. The context of the copy ends after one minute, and does
-// not end when the client disconnects. The caller must call cancel.
+// Detached returns a copy of the request r. The context of the copy ends one minute after the
+// context of r has ended, e.g. because the client has disconnected. If the context of r has already
+// ended, the minute begins at once. The caller must call cancel.
 func (r *Request) Detached() (out *Request, cancel context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Minute)
+	ctx, end := context.WithCancel(context.WithoutCancel(r.Context()))
+	stop := context.AfterFunc(r.Context(), func() { time.AfterFunc(time.Minute, end) })
 	detached := *r
 	detached.Request = r.WithContext(ctx)
-	return &detached, cancel
+	return &detached, func() { stop(); end() }
 }
 
 // NotJSON is the error for a body that is not exactly one JSON value.
@@ -401,7 +403,8 @@ const shutdownGrace = 5 * time.Second
 // requestGrace is the time for which the running requests can still call the cloud after ctx has
 // ended. Without this limit, a request could wait for an operation that a stopped cloud never
 // completes. requestGrace is shorter than shutdownGrace. In the remaining time, the dialect can
-// still send an error to the client.
+// still send an error to the client. The limit does not apply to a request that uses
+// Request.Detached: it can call the cloud for another minute, even after Serve has returned.
 const requestGrace = time.Second
 
 // Serve serves a dialect on ln until ctx ends. Then it waits until the running requests end, but at

@@ -177,7 +177,7 @@ func replaceRoute(q *query) (any, error) {
 		return nil, err
 	}
 	if err := r.create(changing, n, gone, hop); err != nil {
-		restoring, cancel := q.detached() // with a new deadline
+		restoring, cancel := q.detached() // the context of changing may have ended
 		defer cancel()
 		_ = r.create(restoring, n, gone, gone.NextHop) // the answer contains the first error
 		return nil, err
