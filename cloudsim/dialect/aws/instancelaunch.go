@@ -158,19 +158,36 @@ func (l *launchRequest) setSecurityGroups(q *query, network cloudsim.NetworkID) 
 // create creates one instance of a request. The number n distinguishes the instances of the
 // request. If an earlier request with the same ClientToken has created the instance with this
 // number, create returns the existing instance. Then the result isNew is false.
+//
+// The cloud may create the instance although the call fails, e.g. if the reply is lost. If the
+// request has no ClientToken, create then terminates this instance. The creation and the
+// termination continue even if the client disconnects.
 func (l *launchRequest) create(q *query, n int) (i cloudsim.Instance, isNew bool, err error) {
 	req := l.CreateInstance
 	req.Name = q.nameFor("instance", l.token+"/"+strconv.Itoa(n))
 	if i, found, err := findCreated(q, instances, req.Name, req.Labels[labelParameters]); found || err != nil {
 		return i, false, err
 	}
+	q, cancel := q.detached()
+	defer cancel()
 	i, err = q.Cloud.CreateInstance(q.Context(), req)
-	return i, true, translateKind(translateField(err, launchParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded", cloudsim.Exists: mismatch})
+	if err == nil {
+		return i, true, nil
+	}
+	err = translateKind(translateField(err, launchParameters), map[cloudsim.Kind]string{cloudsim.Exhausted: "InstanceLimitExceeded", cloudsim.Exists: mismatch})
+	if q.Form.Get("ClientToken") != "" {
+		return i, false, err // the instance with this name may belong to another request with the same ClientToken
+	}
+	lost, found, findErr := findCreated(q, instances, req.Name, req.Labels[labelParameters])
+	if found {
+		err = terminateCreated(q, []cloudsim.Instance{lost}, err)
+	}
+	return i, false, cmp.Or(findErr, err)
 }
 
-// terminateCreated terminates the instances that a failed request has created. It returns cause,
-// which is the error of the request. If a termination fails, it returns the error of the
-// termination instead.
+// terminateCreated terminates the instances that a failed request has created, even if the client
+// disconnects. It returns cause, which is the error of the request. If a termination fails, it
+// returns the errors of all failed terminations instead.
 //
 // If cause has a status of 500 or more, and the request has a ClientToken, terminateCreated
 // terminates no instance. In this case the client repeats the request, and the repeated request
@@ -183,12 +200,15 @@ func terminateCreated(q *query, made []cloudsim.Instance, cause error) error {
 	if failureOf(cause).Status >= http.StatusInternalServerError && q.Form.Get("ClientToken") != "" {
 		return cause
 	}
+	q, cancel := q.detached()
+	defer cancel()
+	var failed error
 	for _, i := range made {
-		if _, err := q.Cloud.DeleteInstance(q.Context(), i.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
-			return err
+		if _, err := q.Cloud.DeleteInstance(q.Context(), i.ID); !errors.Is(err, cloudsim.NotFound) {
+			failed = errors.Join(failed, err)
 		}
 	}
-	return cause
+	return cmp.Or(failed, cause)
 }
 
 func firstZone(q *query) (name string, err error) {

@@ -22,6 +22,7 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect/aws"
+	"github.com/cloudsim-dev/allinone/internal/eventually"
 )
 
 // world contains a cloud, the URL of a dialect for this cloud, and an access key of a service
@@ -160,13 +161,37 @@ func (w *world) succeed(tb testing.TB, region, query string) (body string) {
 	return body
 }
 
-// breakCall creates a fault with the given effect for a call of the cloud's API.
-func (w *world) breakCall(tb testing.TB, operation string, effect cloudsim.FaultEffectType) {
+// abandon sends a signed request, and disconnects when the fault with the given id has hit a call
+// of the request. The argument named query contains the URL-encoded parameters of the request. The
+// dialect closes the returned channel when it has handled the request.
+func (w *world) abandon(tb testing.TB, query string, fault cloudsim.FaultID) (handled <-chan struct{}) {
 	tb.Helper()
-	name := strings.ToLower(strings.ReplaceAll(operation, ".", "-"))
-	if _, err := w.cloud.CreateFault(context.Background(), cloudsim.CreateFault{Name: name, FaultSpec: cloudsim.FaultSpec{
-		Match: cloudsim.FaultMatch{Operation: operation}, Effect: cloudsim.FaultEffect{Type: effect},
-	}}); err != nil {
+	form, err := url.ParseQuery(query)
+	if err != nil {
 		tb.Fatal(err)
 	}
+	h := dialect.New(slog.New(slog.DiscardHandler), aws.New(), dialect.Config{URL: w.cloud.URL, Transport: w.cloud.HTTP.Transport})
+	ctx, disconnect := context.WithCancel(tb.Context())
+	defer disconnect()
+	r, over := w.request(tb, time.Now(), form).WithContext(ctx), make(chan struct{})
+	go func() { defer close(over); h.ServeHTTP(httptest.NewRecorder(), r) }()
+	eventually.True(tb, "the fault hits a call", func() bool {
+		f, err := w.cloud.GetFault(tb.Context(), fault)
+		return err == nil && f.Hits > 0
+	})
+	return over
+}
+
+// breakCall creates a fault with the given effect for a call of the cloud's API. It returns the id
+// of the fault.
+func (w *world) breakCall(tb testing.TB, operation string, effect cloudsim.FaultEffectType) cloudsim.FaultID {
+	tb.Helper()
+	name := strings.ToLower(strings.ReplaceAll(operation, ".", "-"))
+	f, err := w.cloud.CreateFault(context.Background(), cloudsim.CreateFault{Name: name, FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: operation}, Effect: cloudsim.FaultEffect{Type: effect},
+	}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return f.ID
 }

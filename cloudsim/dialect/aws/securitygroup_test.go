@@ -2,10 +2,12 @@ package aws_test
 
 import (
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/dialect"
@@ -182,13 +184,66 @@ func TestFailedLaunchLeavesNoInstance(t *testing.T) {
 	if status, code, body := w.query(t, "sim-1", runOne); code != "UnauthorizedOperation" || !strings.Contains(body, "disks.list") {
 		t.Errorf("RunInstances: got %d %s %s, want UnauthorizedOperation with the permission disks.list", status, code, body)
 	}
-	l, err := w.cloud.ListInstances(ctx, cloudsim.ListOptions{})
+	w.checkInstances(t, 0)
+}
+
+// checkInstances checks the number of instances that the cloud is not terminating.
+func (w *world) checkInstances(t *testing.T, want int) {
+	t.Helper()
+	l, err := w.cloud.ListInstances(t.Context(), cloudsim.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, i := range l.Items {
-		if i.State != cloudsim.InstanceTerminating {
-			t.Errorf("got an instance in the state %s, want no instance", i.State)
-		}
+	if all := slices.DeleteFunc(l.Items, func(i cloudsim.Instance) bool { return i.State == cloudsim.InstanceTerminating }); len(all) != want {
+		t.Errorf("got %d instances, want %d: %+v", len(all), want, all)
 	}
+}
+
+// TestFailedLaunchTerminatesAll proves that a failed call of RunInstances without a ClientToken
+// terminates all instances that it has created:
+//   - The call also terminates an instance if the reply to its creation is lost.
+//   - If the termination of one instance fails, the call still terminates the other instances.
+func TestFailedLaunchTerminatesAll(t *testing.T) {
+	fault := func(name, operation string, skip uint64, effect cloudsim.FaultEffect) cloudsim.CreateFault {
+		return cloudsim.CreateFault{Name: name, FaultSpec: cloudsim.FaultSpec{
+			Match: cloudsim.FaultMatch{Operation: operation}, When: cloudsim.FaultWhen{Skip: skip, Max: 1}, Effect: effect,
+		}}
+	}
+	for name, tc := range map[string]struct {
+		counts string
+		faults []cloudsim.CreateFault
+		want   int // number of instances after the call
+	}{
+		"error after commit": {"&MinCount=2&MaxCount=2", []cloudsim.CreateFault{fault("a", "instances.create", 1, cloudsim.FaultEffect{Type: cloudsim.FaultErrorAfterCommit})}, 0},
+		"lost reply":         {"&MinCount=2&MaxCount=2", []cloudsim.CreateFault{fault("a", "instances.create", 1, cloudsim.FaultEffect{Type: cloudsim.FaultLoseReply})}, 0},
+		"quota after commit": {"&MinCount=1&MaxCount=2", []cloudsim.CreateFault{fault("a", "instances.create", 1, cloudsim.FaultEffect{Type: cloudsim.FaultErrorAfterCommit, Kind: "exhausted"})}, 1},
+		"failed termination": {"&MinCount=3&MaxCount=3", []cloudsim.CreateFault{
+			fault("a", "disks.list", 0, cloudsim.FaultEffect{Type: cloudsim.FaultError}), fault("b", "instances.delete", 0, cloudsim.FaultEffect{Type: cloudsim.FaultError}),
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t)
+			for _, f := range tc.faults {
+				if _, err := w.cloud.CreateFault(t.Context(), f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			form, err := url.ParseQuery(runInstances + tc.counts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp, err := http.DefaultClient.Do(w.request(t, time.Now(), form)); err == nil { // the fault loseReply closes the connection
+				resp.Body.Close()
+			}
+			w.checkInstances(t, tc.want)
+		})
+	}
+}
+
+// TestLaunchWithoutClient proves that RunInstances terminates the new instances if the client
+// disconnects before it gets the answer.
+func TestLaunchWithoutClient(t *testing.T) {
+	w := start(t)
+	<-w.abandon(t, runInstances+"&MinCount=2&MaxCount=2", w.breakCall(t, "disks.list", cloudsim.FaultHang))
+	w.checkInstances(t, 0)
 }
