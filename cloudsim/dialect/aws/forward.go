@@ -211,9 +211,9 @@ func applyGroupsOfTargets(q *query, network cloudsim.NetworkID) error {
 //     that a repeated request makes the whole change again. The failed call may already have
 //     changed some load balancers.
 //  2. It tries to store the record.
-//  3. It calls applyRecords without the change, even if step 2 has failed. After a failure of step
-//     2, this call undoes the change in the load balancers. Otherwise this call applies the stored
-//     record, and the records that other callers have stored since step 1.
+//  3. If step 2 has failed, it calls undoRecords. Otherwise it calls applyRecords without the
+//     change. This call applies the stored record, and the records that other callers have stored
+//     since step 1.
 func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*routing)) error {
 	for _, id := range ids {
 		l, err := q.Cloud.GetLoadBalancer(q.Context(), id)
@@ -230,4 +230,12 @@ func applyRecords(q *query, ids []cloudsim.LoadBalancerID, changeRouting func(*r
 		}
 	}
 	return nil
+}
+
+// undoRecords undoes a change of load balancers after a record could not be stored; see
+// applyRecords. It also works after the client has disconnected.
+func undoRecords(q *query, ids []cloudsim.LoadBalancerID) {
+	q, cancel := q.detached()
+	defer cancel()
+	_ = applyRecords(q, ids, nil) // if this fails, the next change of a record does the same
 }

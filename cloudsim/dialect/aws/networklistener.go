@@ -176,7 +176,7 @@ func storeListener(q *query, l cloudsim.LoadBalancer, r routing, li networkListe
 	li.Name = li.Doc.recordName()
 	li, err := storeObject(q, listenerRecords, li)
 	if err != nil {
-		_ = applyRecords(q, users, nil) // if this fails, the next call for the load balancer does the same
+		undoRecords(q, users)
 	}
 	switch {
 	case errors.Is(err, cloudsim.Exists):
@@ -246,7 +246,7 @@ func deleteListener(q *query) (any, error) {
 		return nil, err
 	}
 	if err := deleteListenerRecords(q, r.listeners, this); err != nil {
-		_ = applyRecords(q, users, nil) // if this fails, the next call for the load balancer does the same
+		undoRecords(q, users)
 		return nil, err
 	}
 	return emptyAnswer(q), applyRecords(q, users, nil)

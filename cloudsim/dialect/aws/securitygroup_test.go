@@ -136,29 +136,64 @@ func TestForeignLoadBalancer(t *testing.T) {
 	}
 }
 
+// recordCalls maps calls of the cloud's API to requests that make these calls. Each request changes
+// a record, and also a load balancer that startWithRecords creates.
+var recordCalls = map[string][]string{
+	"records.create": {
+		nlbListen + "&DefaultActions.member.1.Type=forward&DefaultActions.member.1." + nlbTG,
+		allowAll + "sg-00100000000000001", // the first rule creates the record of the default group
+	},
+	"records.delete": {nlbAction + "DeleteListener&ListenerArn=" + nlbARN + "listener/net/net/0000000000000001/0000000000000002"},
+	"records.update": {nlbAction + "ModifyTargetGroupAttributes&Attributes.member.1.Key=deregistration_delay.timeout_seconds&Attributes.member.1.Value=7&" + nlbTG},
+}
+
+// startWithRecords starts the cloud of startNetwork, and adds a classic load balancer.
+func startWithRecords(t *testing.T) *world {
+	t.Helper()
+	w := startNetwork(t)
+	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001")
+	return w
+}
+
+// checkUnchanged checks that the load balancers of startWithRecords still have their first settings.
+func (w *world) checkUnchanged(t *testing.T) {
+	t.Helper()
+	l, err := w.cloud.GetLoadBalancer(t.Context(), "lb-000001")
+	if err != nil || len(l.Listeners) != 1 || l.Listeners[0].Port != 443 || l.DrainTimeoutSeconds != 300 {
+		t.Errorf("got listeners %v with drain timeout %d, error %v; want no change", l.Listeners, l.DrainTimeoutSeconds, err)
+	}
+	if l, err := w.cloud.GetLoadBalancer(t.Context(), "lb-000002"); err != nil || len(l.SourceRanges) != 0 {
+		t.Errorf("got source ranges %v, error %v; want none", l.SourceRanges, err)
+	}
+}
+
 // TestRefusedRecord proves that load balancers keep their settings if the cloud refuses a change of
 // a record. The dialect stores listeners, target groups and security groups in records.
 func TestRefusedRecord(t *testing.T) {
-	w := startNetwork(t)
-	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001")
+	w := startWithRecords(t)
 	w.breakCall(t, "records.create", cloudsim.FaultQuota)
 	w.breakCall(t, "records.update", cloudsim.FaultError)
 	w.breakCall(t, "records.delete", cloudsim.FaultError)
-	for _, query := range []string{
-		nlbListen + "&DefaultActions.member.1.Type=forward&DefaultActions.member.1." + nlbTG,
-		nlbAction + "DeleteListener&ListenerArn=" + nlbARN + "listener/net/net/0000000000000001/0000000000000002",
-		nlbAction + "ModifyTargetGroupAttributes&Attributes.member.1.Key=deregistration_delay.timeout_seconds&Attributes.member.1.Value=7&" + nlbTG,
-		allowAll + "sg-00100000000000001",
-	} {
-		if status, _, body := w.query(t, "sim-1", query); status == http.StatusOK {
-			t.Errorf("%s: got %d %s, want an error", query, status, body)
+	for _, queries := range recordCalls {
+		for _, query := range queries {
+			if status, _, body := w.query(t, "sim-1", query); status == http.StatusOK {
+				t.Errorf("%s: got %d %s, want an error", query, status, body)
+			}
+			w.checkUnchanged(t)
 		}
-		l, err := w.cloud.GetLoadBalancer(t.Context(), "lb-000001")
-		if err != nil || len(l.Listeners) != 1 || l.Listeners[0].Port != 443 || l.DrainTimeoutSeconds != 300 {
-			t.Errorf("%s: got listeners %v with drain timeout %d, error %v; want no change", query, l.Listeners, l.DrainTimeoutSeconds, err)
-		}
-		if l, err := w.cloud.GetLoadBalancer(t.Context(), "lb-000002"); err != nil || len(l.SourceRanges) != 0 {
-			t.Errorf("%s: got source ranges %v, error %v; want none", query, l.SourceRanges, err)
+	}
+}
+
+// TestRecordWithoutClient proves that load balancers keep their settings if the client disconnects
+// before the cloud has changed a record.
+func TestRecordWithoutClient(t *testing.T) {
+	for operation, queries := range recordCalls {
+		for _, query := range queries {
+			t.Run(operation, func(t *testing.T) {
+				w := startWithRecords(t)
+				<-w.abandon(t, query, w.breakCall(t, operation, cloudsim.FaultHang))
+				w.checkUnchanged(t)
+			})
 		}
 	}
 }

@@ -210,7 +210,9 @@ func changeRules(q *query, changeGroup func(*group, []rule) error) (any, error) 
 			return nil, err
 		}
 		_, err = storeGroup(q, g, g.Labels)
-		applyErr := applyGroup(q, g, nil) // if this fails, the next change of the group does the same
+		detached, cancel := q.detached()         // the client may have disconnected
+		applyErr := applyGroup(detached, g, nil) // if this fails, the next change of the group does the same
+		cancel()
 		if errors.Is(err, cloudsim.Stale) {
 			continue
 		}

@@ -289,7 +289,7 @@ func changeTargetGroup(q *query, wanted string, fn func(*targetGroup) error) (r 
 			return r, g, err
 		}
 		if g, err = storeObject(q, targetGroupRecords, g); err != nil {
-			_ = applyRecords(q, r.findUsers(g.ID), nil) // if this fails, the next change of the group does the same
+			undoRecords(q, r.findUsers(g.ID))
 		}
 		switch {
 		case errors.Is(err, cloudsim.Stale):
