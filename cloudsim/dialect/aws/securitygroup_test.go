@@ -47,6 +47,29 @@ func TestStaleRule(t *testing.T) {
 	}
 }
 
+// TestStaleTargets proves that a load balancer keeps its targets if each attempt to store a new
+// target fails with Stale.
+func TestStaleTargets(t *testing.T) {
+	w := startNetwork(t)
+	w.succeed(t, "sim-1", allowAll+"sg-00100000000000001")
+	w.succeed(t, "sim-1", runOne)
+	w.succeed(t, "sim-1", runOne)
+	const register = nlbAction + "RegisterTargets&" + nlbTG + "&Targets.member.1.Id=i-0000000000000000"
+	w.succeed(t, "sim-1", register+"1")
+	if _, err := w.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "stale", FaultSpec: cloudsim.FaultSpec{
+		Match: cloudsim.FaultMatch{Operation: "records.update"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "stale"},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if status, code, body := w.query(t, "sim-1", register+"2"); status < 400 {
+		t.Errorf("target that the cloud cannot store: got %d %s %s, want an error", status, code, body)
+	}
+	l, err := w.cloud.GetLoadBalancer(t.Context(), "lb-000001")
+	if err != nil || len(l.Listeners) != 1 || !slices.Equal(l.Listeners[0].Targets, []cloudsim.Target{{Instance: "i-000001"}}) {
+		t.Errorf("load balancer: got listeners %+v, error %v; want only the target i-000001", l.Listeners, err)
+	}
+}
+
 // TestGroupsOfTargets proves that the rules of a target's security group do not permit connections
 // to other targets.
 func TestGroupsOfTargets(t *testing.T) {
