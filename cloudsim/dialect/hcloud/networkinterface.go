@@ -105,7 +105,7 @@ func attachInstance(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkI
 	if len(i.NetworkInterfaces) >= cloudsim.MaxNetworkInterfaces {
 		return i, cloudsim.Errorf(cloudsim.Exhausted, "a server can be attached to at most %d networks after its creation", cloudsim.MaxNetworkInterfaces)
 	}
-	subnets, err := findSubnets(r, i, n, in)
+	subnets, creating, err := findSubnets(r, i, n, in)
 	if err != nil {
 		return i, err
 	}
@@ -121,6 +121,8 @@ func attachInstance(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkI
 	switch {
 	case !ok:
 		return i, err
+	case isFull && creating:
+		return i, errLocked("subnet", string(cloudsim.SubnetCreating))
 	case isFull:
 		return i, coded("no_subnet_available", "all addresses of the matching subnets are in use: create another subnet, or remove a server from the network")
 	case e.Kind == cloudsim.Conflict && in.IP != "":
@@ -142,19 +144,19 @@ func isTaken(r *dialect.Request, n cloudsim.NetworkID, ip string) (bool, error) 
 
 // findSubnets returns the available subnets of the network n that serve the zone of instance i. If
 // the request contains a range, the subnets have this range. If the request contains an address,
-// the subnets contain this address. If no subnet matches, findSubnets returns an error.
-func findSubnets(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (ids []cloudsim.SubnetID, err error) {
+// the subnets contain this address. If no subnet matches, findSubnets returns an error. The result
+// creating reports whether the cloud is still creating another subnet that matches.
+func findSubnets(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (ids []cloudsim.SubnetID, creating bool, err error) {
 	if _, err := r.Cloud.GetNetwork(r.Context(), n); errors.Is(err, cloudsim.NotFound) {
-		return nil, errUnknown("network", in.Network)
+		return nil, false, errUnknown("network", in.Network)
 	} else if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	all, _, err := cloudsim.All(r.Context(), r.Cloud.ListSubnets, cloudsim.ListOptions{Network: n})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	ip, _ := netip.ParseAddr(in.IP) // no subnet contains an invalid address
-	creating := false
 	for _, s := range all {
 		p, err := netip.ParsePrefix(s.IPv4)
 		switch {
@@ -167,15 +169,15 @@ func findSubnets(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, 
 	}
 	switch {
 	case len(ids) > 0:
-		return ids, nil
+		return ids, creating, nil
 	case creating:
-		return nil, errLocked("subnet", string(cloudsim.SubnetCreating))
+		return nil, false, errLocked("subnet", string(cloudsim.SubnetCreating))
 	case in.IP != "":
-		return nil, cloudsim.InvalidField("ip", fmt.Sprintf("must be an address in a subnet that serves the location of the server, got %.80q", in.IP))
+		return nil, false, cloudsim.InvalidField("ip", fmt.Sprintf("must be an address in a subnet that serves the location of the server, got %.80q", in.IP))
 	case in.IPRange != "":
-		return nil, cloudsim.InvalidField("ip_range", fmt.Sprintf("must be the range of a subnet that serves the location of the server, got %.80q", in.IPRange))
+		return nil, false, cloudsim.InvalidField("ip_range", fmt.Sprintf("must be the range of a subnet that serves the location of the server, got %.80q", in.IPRange))
 	}
-	return nil, coded("no_subnet_available", "the network has no subnet for the location of the server: add a subnet first")
+	return nil, false, coded("no_subnet_available", "the network has no subnet for the location of the server: add a subnet first")
 }
 
 func detachServerFromNetwork(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in serverNetwork) (cloudsim.Instance, error) {

@@ -144,6 +144,8 @@ func networkInterfaceCalls(t *testing.T, w *world) {
 // TestAttachToNewSubnet proves these effects of a request to attach a server to a network:
 //   - If the subnet is not available yet, the dialect returns an error with the code "locked".
 //   - If all subnets are full, the dialect returns an error with the code "no_subnet_available".
+//   - If all available subnets are full, and another subnet is not available yet, the code is
+//     "locked".
 //   - If only the first subnet is full, the server gets an address in the second subnet.
 func TestAttachToNewSubnet(t *testing.T) {
 	ctx := context.Background()
@@ -174,6 +176,8 @@ func TestAttachToNewSubnet(t *testing.T) {
 	expectError(t, err, sdk.ErrorCodeNoSubnetAvailable)
 	_, _, err = w.Network.AddSubnet(ctx, n, sdk.NetworkAddSubnetOpts{Subnet: sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.60.2.0/30"), NetworkZone: "sim-1"}})
 	must(t, 0, nil, err)
+	_, _, err = w.Server.AttachToNetwork(ctx, other, sdk.ServerAttachToNetworkOpts{Network: n})
+	expectError(t, err, sdk.ErrorCodeLocked)
 	pass()
 	a, resp, err = w.Server.AttachToNetwork(ctx, other, sdk.ServerAttachToNetworkOpts{Network: n})
 	w.wait(t, a, resp, err)
