@@ -59,7 +59,8 @@ func actionOf(r *dialect.Request, o cloudsim.Operation) (a action, err error) {
 
 // resourcesOf returns the resource of an operation. The resource of a subnet or a route is its
 // network, because subnets and routes have no ids in Hetzner's API. If the subnet or the route is
-// deleted, the dialect cannot find the network, and the result is empty.
+// deleted, or the token has no permission to read it, the dialect cannot find the network, and the
+// result is empty.
 func resourcesOf(r *dialect.Request, o cloudsim.Operation) (all []resource, err error) {
 	id := dialect.Number(o.Target)
 	switch o.Kind {
@@ -73,7 +74,7 @@ func resourcesOf(r *dialect.Request, o cloudsim.Operation) (all []resource, err 
 		id = dialect.Number(t.Network)
 	}
 	switch {
-	case errors.Is(err, cloudsim.NotFound) || actionTypes[o.Kind] == "":
+	case errors.Is(err, cloudsim.NotFound) || errors.Is(err, cloudsim.Denied) || actionTypes[o.Kind] == "":
 		return []resource{}, nil
 	case err != nil:
 		return nil, err

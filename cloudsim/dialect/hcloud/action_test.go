@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	sdk "github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/cloudsim-dev/allinone/cloudsim"
+	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
 )
 
 // TestResourceOfNetworkActions proves that the resource of an action is the network if the action
@@ -43,4 +46,23 @@ func TestResourceOfNetworkActions(t *testing.T) {
 	a, resp, err = w.Server.DetachFromNetwork(ctx, s, sdk.ServerDetachFromNetworkOpts{Network: n})
 	w.wait(t, a, resp, err)
 	check("delete_subnet")(w.Network.DeleteSubnet(ctx, n, sdk.NetworkDeleteSubnetOpts{Subnet: subnet}))
+}
+
+// TestActionsWithoutPermission proves that a token without the permission to read subnets can read
+// the actions of subnets. Such an action has no resource.
+func TestActionsWithoutPermission(t *testing.T) {
+	ctx := context.Background()
+	w := start(t)
+	n := newNetworkOf(t, w, "own", "10.61.0.0/16")
+	subnet := sdk.NetworkSubnet{Type: sdk.NetworkSubnetTypeCloud, IPRange: cidr("10.61.1.0/24"), NetworkZone: "sim-1"}
+	a, resp, err := w.Network.AddSubnet(ctx, n, sdk.NetworkAddSubnetOpts{Subnet: subnet})
+	w.wait(t, a, resp, err)
+	if _, err := w.cloud.CreateRole(ctx, cloudsim.CreateRole{Name: "watcher", Permissions: []cloudsim.Permission{"operations.*"}}); err != nil {
+		t.Fatal(err)
+	}
+	watcher := w.clientOf(t, cloudtest.As(t, w.cloud, "watcher", "watcher"))
+	all, err := watcher.Action.AllWithOpts(ctx, sdk.ActionListOpts{ID: []int64{a.ID}})
+	if err != nil || len(all) != 1 || all[0].Command != "add_subnet" || len(all[0].Resources) != 0 {
+		t.Errorf("got actions %+v, error %v; want the action add_subnet without a resource", all, err)
+	}
 }
