@@ -218,15 +218,17 @@ func deleteNetworkLoadBalancer(q *query) (any, error) {
 		return nil, err
 	}
 	l, err := findNetworkLoadBalancer(q, wanted)
-	switch missing := failureOf(err).Code == "LoadBalancerNotFound"; {
-	case err != nil && !missing:
+	missing := failureOf(err).Code == "LoadBalancerNotFound" // AWS deletes a load balancer that does not exist without an error
+	if err != nil && !missing {
 		return nil, err
-	case missing && l.ID != "" && l.State != cloudsim.LoadBalancerDeleting:
+	}
+	if missing && l.ID != "" && l.State != cloudsim.LoadBalancerDeleting {
 		return emptyAnswer(q), nil // the load balancer with this id has another ARN
-	case missing: // AWS deletes a load balancer that does not exist without an error
-	case l.Labels[labelProtection] == "true":
-		return nil, coded(http.StatusBadRequest, "OperationNotPermitted", "the load balancer "+clipARN(wanted)+" has deletion protection: set its attribute "+attributeProtection+" to false first")
-	default:
+	}
+	if !missing {
+		if l.Labels[labelProtection] == "true" {
+			return nil, coded(http.StatusBadRequest, "OperationNotPermitted", "the load balancer "+clipARN(wanted)+" has deletion protection: set its attribute "+attributeProtection+" to false first")
+		}
 		if _, err := q.Cloud.DeleteLoadBalancer(q.Context(), l.ID); err != nil && !errors.Is(err, cloudsim.NotFound) {
 			return nil, err
 		}
