@@ -38,8 +38,8 @@ func TestMirrorAnswersForTheCloud(t *testing.T) {
 	})
 }
 
-// The mirror never proves that an instance is deleted. If the mirror does not
-// have an instance, the CCM asks the cloud.
+// If the mirror does not contain an instance, the instance may still exist. So the CCM asks the
+// cloud before it reports that the instance is deleted.
 func TestMirrorNeverReportsAbsence(t *testing.T) {
 	r := newRig(t)
 	gone := r.createMachine(t, "node-1")
