@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The loop's clock counts a sleep of the loop, but at most the planned duration of this sleep. It
-// does not count the time in which the process was stopped.
+// While the loop sleeps, the loop's clock advances, but at most by the planned duration of the
+// sleep. While the process is stopped, the clock does not advance.
 func TestLoopClockSkipsStoppedTime(t *testing.T) {
 	const slept = time.Minute
 	for _, tc := range []struct {
