@@ -59,8 +59,9 @@ type performance struct {
 // diskType returns the name of the disk type for the requested volume type. If the catalogue
 // contains a disk type with the name of the volume type, diskType returns this name. Otherwise it
 // returns the disk type in the map volumeTypes. It returns an error if this cloud has no disk type
-// for the volume type. It also returns an error if the request contains the parameter Iops or
-// Throughput, but EC2 does not allow this parameter for the volume type.
+// for the volume type. EC2 allows each of the parameters Iops and Throughput only for some volume
+// types. If the request contains a parameter that is not allowed for its volume type, diskType also
+// returns an error.
 func (p performance) diskType(q *query) (string, error) {
 	t, known := volumeTypes[p.Type]
 	_, err := q.Cloud.GetDiskType(q.Context(), p.Type)
