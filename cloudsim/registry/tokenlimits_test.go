@@ -7,7 +7,7 @@ import (
 )
 
 // TestTokenLimits proves that a client can send the next request after the returned waiting time.
-// The test also proves that waitTime deletes only full limiters (see maxLimiters). Therefore a
+// The test also proves that waitTime deletes only limiters that allow a whole burst. Therefore a
 // client that has used its burst keeps its limiter, and does not get a new burst.
 func TestTokenLimits(t *testing.T) {
 	l := tokenLimits{perSecond: 0.5, burst: 2}
