@@ -13,8 +13,9 @@ import (
 
 // TestManyWatches tests two limits for the number of open watches. One limit applies to each caller
 // with a role in all projects. The second limit applies to each project, and all other callers of
-// the project share it. If callers have reached one limit, callers under the other limit can still
-// open watches. When a watch ends, a new watch can begin.
+// the project share it. The two limits are independent. If the callers of a project have reached
+// their limit, a caller with a role in all projects can still open watches, and the reverse is also
+// true. When a watch ends, a new watch can begin.
 func TestManyWatches(t *testing.T) {
 	t.Run("admin", func(t *testing.T) { manyWatches(t, 512, `token \"admin\" has 512 open watches`) })
 	t.Run("project", func(t *testing.T) { manyWatches(t, 64, `project proj-000001 has 64 open watches`) })
