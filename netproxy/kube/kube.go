@@ -173,10 +173,10 @@ func expired(l coordinationv1.Lease, now time.Time) bool {
 		s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds)*time.Second).Before(now)
 }
 
-// Publish renews the Lease of a server until ctx ends, and then deletes this Lease. The labels must
-// match l.Selector, so that Servers counts the Lease. Publish also deletes the expired Leases of
-// other servers. If a renewal or the deletion of an expired Lease fails, Publish passes the error
-// to onError, and tries again at the next renewal.
+// Publish renews the Lease of a server until ctx ends, and then deletes this Lease. The method
+// Servers counts the Lease only if the labels match l.Selector. Publish also deletes the expired
+// Leases of other servers. If a renewal or the deletion of an expired Lease fails, Publish passes
+// the error to onError, and tries again at the next renewal.
 func (l Leases) Publish(ctx context.Context, id string, labels map[string]string, onError func(error)) error {
 	name := "konnectivity-proxy-server-" + id
 	tick := time.NewTicker(renewEvery)
