@@ -190,8 +190,7 @@ func (f *fleet) List(ctx context.Context) (informer.Listed, error) {
 
 // forgetRevisions makes the fleet accept the next revision of each instance, even if this revision
 // is lower than the known revision. The method List needs this after the cloud has loaded a saved
-// state. The listed instances are then newer than the instances of the fleet, but can have lower
-// revisions.
+// state. The fleet must then take the listed instances, although they can have lower revisions.
 func (f *fleet) forgetRevisions() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
