@@ -116,8 +116,8 @@ func (w *writer) instance(ctx context.Context, c *client.Client, n int) error {
 	}
 }
 
-// goneAddress returns an Address that contains only the id. The function say needs the id of a
-// deleted address, but the cloud's answer to a delete request is empty.
+// goneAddress returns an Address that contains only the id. The cloud's answer to a delete request
+// is empty, but the ledger needs the id of the deleted address.
 func goneAddress(id cloudsim.AddressID) cloudsim.Address { return cloudsim.Address{ID: id} }
 
 func (w *writer) address(ctx context.Context, c *client.Client, n int) error {

@@ -68,7 +68,7 @@ func (l *labRun) registry() (name, password string) {
 
 // pushImages pushes an image from a machine to the cloud's registry, under several names. After a
 // kubelet has pulled this image with a password, pods without credentials cannot use the image,
-// even under another name (KEP-2535). So pods in other steps must use a different image.
+// even under another name (KEP-2535). So pods without credentials must use a different image.
 func (l *labRun) pushImages(id string, names ...string) (registry string) {
 	l.t.Helper()
 	registry, password := l.registry()
