@@ -172,7 +172,7 @@ func (s *Server) authenticate(ctx context.Context, ses *session, token string) e
 		case err != nil:
 			return status.Errorf(codes.Unavailable, "the agent's token cannot be checked now: %v", err)
 		}
-		granted = granted.And(byToken)
+		granted = granted.Union(byToken)
 	}
 	if s.cfg.TrustIdentifiers || s.cfg.InsecureAgents {
 		return nil

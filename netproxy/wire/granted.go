@@ -39,7 +39,7 @@ func GrantedBy(c *x509.Certificate) (Identifiers, error) {
 		if err != nil {
 			return Identifiers{}, fmt.Errorf("the certificate's URI %s: %w", u, err)
 		}
-		id = id.And(granted)
+		id = id.Union(granted)
 	}
 	id.Host = append(id.Host, c.DNSNames...)
 	for _, ip := range c.IPAddresses {
@@ -53,8 +53,8 @@ func GrantedBy(c *x509.Certificate) (Identifiers, error) {
 	return id, nil
 }
 
-// And returns the union of id and added.
-func (id Identifiers) And(added Identifiers) Identifiers {
+// Union returns the union of id and added.
+func (id Identifiers) Union(added Identifiers) Identifiers {
 	return Identifiers{
 		Host: slices.Concat(id.Host, added.Host),
 		IPv4: slices.Concat(id.IPv4, added.IPv4), IPv6: slices.Concat(id.IPv6, added.IPv6),
