@@ -104,11 +104,7 @@ func TestFailedLaunchWithoutClientToken(t *testing.T) {
 	for token, want := range map[string]cloudsim.InstanceState{"": cloudsim.InstanceTerminating, "&ClientToken=x": cloudsim.InstanceRunning} {
 		w := start(t)
 		w.breakCall(t, "instances.delete", cloudsim.FaultStuckState) // keeps the terminated instance in the list
-		if _, err := w.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "second", FaultSpec: cloudsim.FaultSpec{
-			Match: cloudsim.FaultMatch{Operation: "instances.create"}, When: cloudsim.FaultWhen{Skip: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError},
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		w.breakCalls(t, "instances.create", cloudsim.FaultWhen{Skip: 1}, cloudsim.FaultEffect{Type: cloudsim.FaultError})
 		if status, _, body := w.query(t, "sim-1", runInstances+"&MinCount=2&MaxCount=2"+token); status < http.StatusInternalServerError {
 			t.Errorf("launch with %q: got %d %s, want an error of the server", token, status, body)
 		}

@@ -452,11 +452,7 @@ func TestConcurrentChangeIsIncorrectState(t *testing.T) {
 	if _, err := w.cloud.CreateInstance(ctx, cloudsim.CreateInstance{Name: "node-1", Zone: "sim-1a", Type: "small"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.cloud.CreateFault(ctx, cloudsim.CreateFault{Name: "stale", FaultSpec: cloudsim.FaultSpec{
-		Match: cloudsim.FaultMatch{Operation: "instances.update"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "stale"},
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	w.breakCalls(t, "instances.update", cloudsim.FaultWhen{}, cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "stale"})
 	for _, call := range []string{
 		"Action=ModifyInstanceAttribute&InstanceId=i-00000000000000001&SourceDestCheck.Value=false",
 		"Action=CreateTags&ResourceId.1=i-00000000000000001&Tag.1.Key=a&Tag.1.Value=b",

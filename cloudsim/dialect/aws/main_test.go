@@ -182,13 +182,19 @@ func (w *world) abandon(tb testing.TB, query string, fault cloudsim.FaultID) (ha
 	return over
 }
 
-// breakCall creates a fault with the given effect for a call of the cloud's API. It returns the id
-// of the fault.
+// breakCall creates a fault with the given effect for all calls of an operation of the cloud's API.
+// It returns the id of the fault.
 func (w *world) breakCall(tb testing.TB, operation string, effect cloudsim.FaultEffectType) cloudsim.FaultID {
+	tb.Helper()
+	return w.breakCalls(tb, operation, cloudsim.FaultWhen{}, cloudsim.FaultEffect{Type: effect})
+}
+
+// breakCalls is like breakCall, but changes only some of the calls.
+func (w *world) breakCalls(tb testing.TB, operation string, when cloudsim.FaultWhen, effect cloudsim.FaultEffect) cloudsim.FaultID {
 	tb.Helper()
 	name := strings.ToLower(strings.ReplaceAll(operation, ".", "-"))
 	f, err := w.cloud.CreateFault(context.Background(), cloudsim.CreateFault{Name: name, FaultSpec: cloudsim.FaultSpec{
-		Match: cloudsim.FaultMatch{Operation: operation}, Effect: cloudsim.FaultEffect{Type: effect},
+		Match: cloudsim.FaultMatch{Operation: operation}, When: when, Effect: effect,
 	}})
 	if err != nil {
 		tb.Fatal(err)

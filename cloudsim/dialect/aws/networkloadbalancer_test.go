@@ -18,11 +18,7 @@ func TestRepeatedDeletionOfNetworkLoadBalancer(t *testing.T) {
 			if state == cloudsim.LoadBalancerDeleting {
 				w.breakCall(t, "loadBalancers.delete", cloudsim.FaultStuckState)
 			}
-			if _, err := w.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "once", FaultSpec: cloudsim.FaultSpec{
-				Match: cloudsim.FaultMatch{Operation: "records.delete"}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError},
-			}}); err != nil {
-				t.Fatal(err)
-			}
+			w.breakCalls(t, "records.delete", cloudsim.FaultWhen{Max: 1}, cloudsim.FaultEffect{Type: cloudsim.FaultError})
 			const deletion = nlbAction + "DeleteLoadBalancer&" + nlbLB
 			listeners := func() int {
 				l, err := w.cloud.ListRecords(t.Context(), cloudsim.ListOptions{Kind: "aws-listener"})

@@ -13,11 +13,7 @@ func TestFailedReplaceRoute(t *testing.T) {
 	w.succeed(t, "sim-1", runOne)
 	w.succeed(t, "sim-1", runOne)
 	w.succeed(t, "sim-1", createRoute+"&InstanceId=i-00000000000000001")
-	if _, err := w.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "once", FaultSpec: cloudsim.FaultSpec{
-		Match: cloudsim.FaultMatch{Operation: "routes.create"}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError},
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	w.breakCalls(t, "routes.create", cloudsim.FaultWhen{Max: 1}, cloudsim.FaultEffect{Type: cloudsim.FaultError})
 	replace := strings.Replace(createRoute, "CreateRoute", "ReplaceRoute", 1) + "&InstanceId=i-00000000000000002"
 	if status, _, body := w.query(t, "sim-1", replace); status < 500 {
 		t.Errorf("replacement with a fault: got status %d, body %s; want an error of the server", status, body)
@@ -43,11 +39,7 @@ func TestReplaceRouteWithoutClient(t *testing.T) {
 			w.succeed(t, "sim-1", createRoute+"&InstanceId=i-00000000000000001")
 			stuck := w.breakCall(t, "routes.delete", cloudsim.FaultStuckState)
 			if want == "i-000001" {
-				if _, err := w.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "once", FaultSpec: cloudsim.FaultSpec{
-					Match: cloudsim.FaultMatch{Operation: "routes.create"}, When: cloudsim.FaultWhen{Max: 1}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError},
-				}}); err != nil {
-					t.Fatal(err)
-				}
+				w.breakCalls(t, "routes.create", cloudsim.FaultWhen{Max: 1}, cloudsim.FaultEffect{Type: cloudsim.FaultError})
 			}
 			handled := w.abandon(t, strings.Replace(createRoute, "CreateRoute", "ReplaceRoute", 1)+"&InstanceId=i-00000000000000002", stuck)
 			if err := w.cloud.DeleteFault(t.Context(), stuck); err != nil {

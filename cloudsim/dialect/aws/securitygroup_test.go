@@ -34,11 +34,7 @@ func TestStaleRule(t *testing.T) {
 	w := start(t)
 	w.succeed(t, "sim-1", elbCreate+"&LoadBalancerName=a&Subnets.member.1=subnet-00000000000000001")
 	w.succeed(t, "sim-1", strings.Replace(allowAll, "0.0.0.0/0", "10.0.0.0/8", 1)+"sg-00100000000000001")
-	if _, err := w.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "stale", FaultSpec: cloudsim.FaultSpec{
-		Match: cloudsim.FaultMatch{Operation: "records.update"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "stale"},
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	w.breakCalls(t, "records.update", cloudsim.FaultWhen{}, cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "stale"})
 	if status, code, body := w.query(t, "sim-1", allowAll+"sg-00100000000000001"); status < 400 {
 		t.Errorf("rule that the cloud cannot store: got %d %s %s, want an error", status, code, body)
 	}
@@ -56,11 +52,7 @@ func TestStaleTargets(t *testing.T) {
 	w.succeed(t, "sim-1", runOne)
 	const register = nlbAction + "RegisterTargets&" + nlbTG + "&Targets.member.1.Id=i-0000000000000000"
 	w.succeed(t, "sim-1", register+"1")
-	if _, err := w.cloud.CreateFault(t.Context(), cloudsim.CreateFault{Name: "stale", FaultSpec: cloudsim.FaultSpec{
-		Match: cloudsim.FaultMatch{Operation: "records.update"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "stale"},
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	w.breakCalls(t, "records.update", cloudsim.FaultWhen{}, cloudsim.FaultEffect{Type: cloudsim.FaultError, Kind: "stale"})
 	if status, code, body := w.query(t, "sim-1", register+"2"); status < 400 {
 		t.Errorf("target that the cloud cannot store: got %d %s %s, want an error", status, code, body)
 	}
