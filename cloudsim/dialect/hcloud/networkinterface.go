@@ -109,28 +109,27 @@ func attachInstance(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkI
 	if err != nil {
 		return i, err
 	}
-	id, isFull := i.ID, false
-	for _, subnet := range subnets {
-		i, err = r.Cloud.AttachNetwork(r.Context(), id, cloudsim.AttachNetwork{Network: n, Subnet: subnet, Address: in.IP})
+	isFull := func(err error) bool {
 		e, ok := errors.AsType[*cloudsim.Error](err)
-		if isFull = ok && e.Kind == cloudsim.Exhausted && e.RetryAfter == 0; !isFull {
+		return ok && e.Kind == cloudsim.Exhausted && e.RetryAfter == 0
+	}
+	id := i.ID
+	for _, subnet := range subnets {
+		if i, err = r.Cloud.AttachNetwork(r.Context(), id, cloudsim.AttachNetwork{Network: n, Subnet: subnet, Address: in.IP}); !isFull(err) {
 			break
 		}
 	}
-	e, ok := errors.AsType[*cloudsim.Error](err)
 	switch {
-	case !ok:
-		return i, err
-	case isFull && creating:
+	case isFull(err) && creating:
 		return i, errLocked("subnet", string(cloudsim.SubnetCreating))
-	case isFull:
+	case isFull(err):
 		return i, coded("no_subnet_available", "all addresses of the matching subnets are in use: create another subnet, or remove a server from the network")
-	case e.Kind == cloudsim.Conflict && in.IP != "":
+	case errors.Is(err, cloudsim.Conflict) && in.IP != "":
 		if taken, listErr := isTaken(r, n, in.IP); !taken {
 			return i, cmp.Or(listErr, err)
 		}
 		return i, coded("ip_not_available", fmt.Sprintf("another server has the address %.80q", in.IP))
-	case e.Kind == cloudsim.Invalid && in.IP != "":
+	case errors.Is(err, cloudsim.Invalid) && in.IP != "":
 		return i, cloudsim.InvalidField("ip", fmt.Sprintf("must not be the first address, the last address or the gateway of the subnet, got %.80q", in.IP))
 	}
 	return i, err
