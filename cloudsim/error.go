@@ -3,6 +3,7 @@ package cloudsim
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +37,23 @@ var kindNames = [numKinds]string{
 }
 
 func (k Kind) Error() string { return kindNames[k] }
+
+var kindStatus = [numKinds]int{
+	Internal:        http.StatusInternalServerError,
+	Invalid:         http.StatusBadRequest,
+	Unauthenticated: http.StatusUnauthorized,
+	Denied:          http.StatusForbidden,
+	NotFound:        http.StatusNotFound,
+	Exists:          http.StatusConflict,
+	Conflict:        http.StatusConflict,
+	Stale:           http.StatusPreconditionFailed,
+	Exhausted:       http.StatusTooManyRequests,
+	Unavailable:     http.StatusServiceUnavailable,
+	Gone:            http.StatusGone,
+}
+
+// HTTPStatus returns the HTTP status with which the cloud's API answers an error of kind k.
+func (k Kind) HTTPStatus() int { return kindStatus[k] }
 
 // MarshalText writes a kind's name.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(kindNames[k]), nil }

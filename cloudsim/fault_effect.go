@@ -112,6 +112,15 @@ func (e FaultEffect) ErrorKind() Kind {
 	return Unavailable
 }
 
+// RetryAfter returns the value of the header Retry-After in seconds. It returns 0 if the answer has
+// no such header.
+func (e FaultEffect) RetryAfter() int {
+	if e.Type == FaultThrottle {
+		return max(e.RetryAfterSeconds, 1)
+	}
+	return e.RetryAfterSeconds
+}
+
 func (e FaultEffect) check(c *checks) {
 	fails := false
 	switch e.Type {

@@ -141,11 +141,8 @@ func injectedFault(ctx context.Context, f *cloudsim.Fault) *problem {
 	e := f.Effect
 	kind := e.ErrorKind()
 	msg := cmp.Or(e.Message, shortageText(ctx, f)+fmt.Sprintf("%s %s (%s) changed this call", cloudsim.KindFault, f.ID, f.Name))
-	p := newProblem(cmp.Or(e.Status, status[kind]), kind, msg, exchangeOf(ctx).requestID)
-	p.retryAfter = e.RetryAfterSeconds
-	if e.Type == cloudsim.FaultThrottle {
-		p.retryAfter = max(p.retryAfter, 1)
-	}
+	p := newProblem(cmp.Or(e.Status, kind.HTTPStatus()), kind, msg, exchangeOf(ctx).requestID)
+	p.retryAfter = e.RetryAfter()
 	return p
 }
 

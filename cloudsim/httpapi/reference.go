@@ -94,7 +94,7 @@ func referenceOf(doc *huma.OpenAPI) reference {
 		ref.Schemas = append(ref.Schemas, referenceSchema{name, fieldsOf(schemas[name])})
 	}
 	for _, k := range cloudsim.Kinds() {
-		ref.Kinds = append(ref.Kinds, referenceKind{k.Error(), status[k]})
+		ref.Kinds = append(ref.Kinds, referenceKind{k.Error(), k.HTTPStatus()})
 	}
 	return ref
 }

@@ -17,20 +17,6 @@ import (
 	"github.com/cloudsim-dev/allinone/cloudsim/engine"
 )
 
-var status = map[cloudsim.Kind]int{
-	cloudsim.Internal:        http.StatusInternalServerError,
-	cloudsim.Invalid:         http.StatusBadRequest,
-	cloudsim.Unauthenticated: http.StatusUnauthorized,
-	cloudsim.Denied:          http.StatusForbidden,
-	cloudsim.NotFound:        http.StatusNotFound,
-	cloudsim.Exists:          http.StatusConflict,
-	cloudsim.Conflict:        http.StatusConflict,
-	cloudsim.Stale:           http.StatusPreconditionFailed,
-	cloudsim.Exhausted:       http.StatusTooManyRequests,
-	cloudsim.Unavailable:     http.StatusServiceUnavailable,
-	cloudsim.Gone:            http.StatusGone,
-}
-
 // problem is a cloudsim.Problem that implements huma's error interfaces.
 type problem struct {
 	cloudsim.Problem
@@ -122,7 +108,7 @@ func (a *api) toProblem(ctx context.Context, err error) *problem {
 		return p
 	}
 	kind, detail := cloudsim.KindOf(err), err.Error()
-	code := status[kind]
+	code := kind.HTTPStatus()
 	if errors.Is(err, context.Canceled) {
 		kind, code, detail = cloudsim.Unavailable, http.StatusServiceUnavailable, "the request was cancelled"
 	}

@@ -21,38 +21,26 @@ func (e *injectedFault) Error() string {
 	return cmp.Or(e.fault.Effect.Message, fmt.Sprintf("fault %s (%s) changed this call", e.fault.ID, e.fault.Name))
 }
 
-// faultCodes maps the kind of an error to the HTTP status and the error code of the reply. For some
-// kinds, the OCI distribution specification has no code, so the code is UNKNOWN. If the fault sets a
-// status, the reply has this status instead.
-var faultCodes = map[cloudsim.Kind]struct {
-	status int
-	code   string
-}{
-	cloudsim.Invalid:         {http.StatusBadRequest, "UNSUPPORTED"},
-	cloudsim.Unauthenticated: {http.StatusUnauthorized, "UNAUTHORIZED"},
-	cloudsim.Denied:          {http.StatusForbidden, "DENIED"},
-	cloudsim.NotFound:        {http.StatusNotFound, "NAME_UNKNOWN"},
-	cloudsim.Exists:          {http.StatusConflict, "UNKNOWN"},
-	cloudsim.Conflict:        {http.StatusConflict, "UNKNOWN"},
-	cloudsim.Stale:           {http.StatusPreconditionFailed, "UNKNOWN"},
-	cloudsim.Gone:            {http.StatusGone, "UNKNOWN"},
-	cloudsim.Internal:        {http.StatusInternalServerError, "UNKNOWN"},
-	cloudsim.Exhausted:       {http.StatusTooManyRequests, "TOOMANYREQUESTS"},
-	cloudsim.Unavailable:     {http.StatusServiceUnavailable, "UNAVAILABLE"},
+// faultCodes maps the kind of an error to the error code of the reply. The OCI distribution
+// specification has no code for the other kinds, so their code is UNKNOWN.
+var faultCodes = map[cloudsim.Kind]string{
+	cloudsim.Invalid:         "UNSUPPORTED",
+	cloudsim.Unauthenticated: "UNAUTHORIZED",
+	cloudsim.Denied:          "DENIED",
+	cloudsim.NotFound:        "NAME_UNKNOWN",
+	cloudsim.Exhausted:       "TOOMANYREQUESTS",
+	cloudsim.Unavailable:     "UNAVAILABLE",
 }
 
 // writeError answers the request in the error format of the OCI distribution
 // specification.
 func (e *injectedFault) writeError(w http.ResponseWriter) {
 	effect := e.fault.Effect
-	c := faultCodes[effect.ErrorKind()]
-	if effect.Type == cloudsim.FaultThrottle {
-		effect.RetryAfterSeconds = max(effect.RetryAfterSeconds, 1)
+	kind := effect.ErrorKind()
+	if after := effect.RetryAfter(); after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
 	}
-	if effect.RetryAfterSeconds > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(effect.RetryAfterSeconds))
-	}
-	reply(w, cmp.Or(effect.Status, c.status), map[string]any{"errors": []map[string]string{{"code": c.code, "message": e.Error()}}})
+	reply(w, cmp.Or(effect.Status, kind.HTTPStatus()), map[string]any{"errors": []map[string]string{{"code": cmp.Or(faultCodes[kind], "UNKNOWN"), "message": e.Error()}}})
 }
 
 // checkFaults applies the fault rules to a request. Only the first call for a request has an

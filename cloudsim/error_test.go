@@ -1,4 +1,4 @@
-package httpapi
+package cloudsim_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 
 func TestStatusIsTotal(t *testing.T) {
 	for _, k := range cloudsim.Kinds() {
-		if status[k] == 0 {
+		if k.HTTPStatus() == 0 {
 			t.Errorf("%v has no HTTP status", k)
 		}
 	}
