@@ -278,9 +278,9 @@ func RegistryOperation(kind, name, action string) (operation, resource string) {
 }
 
 // mayUse returns Denied if the caller's present roles or the limits of the caller's password do not
-// permit the action. Otherwise it returns NotFound if the repository is missing. If the caller may
-// neither execute the action on an existing repository nor pull the repository, mayUse returns the
-// same error as for a missing repository.
+// permit the action. Otherwise it returns NotFound if the repository is missing. If a repository
+// exists, but the caller may neither execute the action on it nor pull it, mayUse handles the
+// repository as missing.
 func (im *imageManager) mayUse(tx *store.Tx, c RegistryCaller, kind, name, action string) (r cloudsim.Repository, err error) {
 	if kind == "registry" && name == "catalog" && action == "*" {
 		if c.claims.PullOnly || len(c.claims.Only) > 0 {

@@ -317,8 +317,8 @@ func differencesInLab(t *testing.T, l *lab, p *page) {
 	}
 	l.runCommand("cloud", "disks", "create", "data", "--zone", "sim-1a", "--size", "1")
 	disk := l.idOf("disk", "data")
-	// The function denied prevents the registration of new Nodes.
-	denied := func() {
+	// forbidNodes makes the API server refuse new Nodes.
+	forbidNodes := func() {
 		l.create(`apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: no-nodes}
@@ -364,7 +364,7 @@ spec: {attacher: disk.example, nodeName: node-1, source: {persistentVolumeName: 
 			l.kubectl("patch", "volumeattachment", "csi-1", "--subresource=status", "--type=merge", "-p", `{"status":{"attached":true}}`)
 		}, nil, kubectl("patch", "volumeattachment", "csi-1", "--subresource=status", "--type=merge", "-p", `{"status":{"attached":false}}`)},
 
-		{"no-node", "node-4", denied, do("instances", "create", "node-4", "--zone", "sim-1a"), kubectl("delete", "validatingadmissionpolicybinding", "no-nodes")},
+		{"no-node", "node-4", forbidNodes, do("instances", "create", "node-4", "--zone", "sim-1a"), kubectl("delete", "validatingadmissionpolicybinding", "no-nodes")},
 
 		// The test stops the CCM before it makes the following differences between the cloud and
 		// the cluster. A running CCM would repair these differences.

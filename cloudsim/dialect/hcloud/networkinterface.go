@@ -144,8 +144,8 @@ func isTaken(r *dialect.Request, n cloudsim.NetworkID, ip string) (bool, error) 
 // findSubnets returns the available subnets of the network n that serve the zone of instance i. If
 // the request contains a range, the subnets have this range. If the request contains an address,
 // the subnets contain this address. If no subnet matches, findSubnets returns an error. The result
-// creating reports whether the cloud is still creating another subnet that matches.
-func findSubnets(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (ids []cloudsim.SubnetID, creating bool, err error) {
+// isCreating is true if the cloud is still creating another subnet that matches.
+func findSubnets(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, in attachServer) (ids []cloudsim.SubnetID, isCreating bool, err error) {
 	if _, err := r.Cloud.GetNetwork(r.Context(), n); errors.Is(err, cloudsim.NotFound) {
 		return nil, false, errUnknown("network", in.Network)
 	} else if err != nil {
@@ -163,13 +163,13 @@ func findSubnets(r *dialect.Request, i cloudsim.Instance, n cloudsim.NetworkID, 
 		case s.State == cloudsim.SubnetAvailable:
 			ids = append(ids, s.ID)
 		case s.State == cloudsim.SubnetCreating:
-			creating = true
+			isCreating = true
 		}
 	}
 	switch {
 	case len(ids) > 0:
-		return ids, creating, nil
-	case creating:
+		return ids, isCreating, nil
+	case isCreating:
 		return nil, false, errLocked("subnet", string(cloudsim.SubnetCreating))
 	case in.IP != "":
 		return nil, false, cloudsim.InvalidField("ip", fmt.Sprintf("must be an address in a subnet that serves the location of the server, got %.80q", in.IP))

@@ -88,7 +88,7 @@ func serveMetadata(t *testing.T, addr string, cl metadata.Cloud, instanceID clou
 }
 
 // wordWaiter is a writer for a log. When a line contains wantedText, the writer sends a value to
-// the channel matched.
+// its channel.
 type wordWaiter struct {
 	wantedText string
 	matched    chan struct{}
