@@ -12,7 +12,9 @@ import (
 //     group: the cloud deletes the new resource.
 //   - The start of an instance: the cloud stops the instance.
 //   - The attachment of a disk: the disk becomes detached from the instance.
-//   - The detachment of a disk: the disk stays attached to the instance.
+//   - The detachment of a disk: the disk stays attached to the instance. If the hypervisor reports
+//     the devices of the instance, and the machine has no device of the disk, CancelOperation
+//     returns Conflict.
 //
 // For all other operations, CancelOperation returns Conflict. For example, a caller cannot cancel a
 // deletion, like in a real cloud.
@@ -102,6 +104,8 @@ func undoWork[T any](tx *store.Tx, op cloudsim.Operation, t store.Table[T], undo
 	return t.Put(tx, &v)
 }
 
+// undoDisk undoes the unfinished work on disk d. If the work is a detachment, and the hypervisor
+// reports that the machine has no device of the disk, undoDisk returns Conflict.
 func (e *Engine) undoDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	if err := d.Move(cloudsim.Cancel); err != nil {
 		return err
@@ -113,6 +117,15 @@ func (e *Engine) undoDisk(tx *store.Tx, d *cloudsim.Disk) error {
 	for _, a := range d.Attachments {
 		if a.State == cloudsim.AttachmentAttaching {
 			continue
+		}
+		if a.State == cloudsim.AttachmentDetaching && !a.Ready {
+			i, err := instances.Get(tx, string(a.Instance))
+			if err != nil {
+				return err
+			}
+			if i.ReportsDevices {
+				return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the detachment of disk %s: the machine of instance %s has no device of the disk: wait for the end of the detachment, and attach the disk again", d.ID, a.Instance)
+			}
 		}
 		a.State = cloudsim.AttachmentAttached
 		stay = append(stay, a)

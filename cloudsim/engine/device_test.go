@@ -171,6 +171,30 @@ func TestHeldDevice(t *testing.T) {
 	})
 }
 
+// TestCancelDetachmentWithoutDevice detaches a disk that the cloud is still attaching. It proves that
+// a client cannot cancel this detachment before the hypervisor has reported the device, because the
+// disk would be attached without a device. After the report, the client can cancel the detachment.
+func TestCancelDetachmentWithoutDevice(t *testing.T) {
+	ctx := engine.AsCloud(t.Context())
+	e, down := boot(t, file(t), frozen, slowDisks)
+	defer down()
+	i, d := mustCreate(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "data")
+	advance(t, e, ctx, time.Hour)
+	must(e.ReportDevices(ctx, i.ID, cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{}}))(t)
+	must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
+	d = must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t)
+	_, err := e.CancelOperation(ctx, d.Operation)
+	expectError(t, err, cloudsim.Conflict, string(d.ID), "no device")
+	if got := must(e.GetDisk(ctx, d.ID))(t); got.State != cloudsim.DiskDetaching {
+		t.Errorf("disk after the refused cancellation: got %+v, want state detaching", got)
+	}
+	must(e.ReportDevices(ctx, i.ID, deviceReport(d.ID, true, "")))(t)
+	must(e.CancelOperation(ctx, d.Operation))(t)
+	if got := must(e.GetDisk(ctx, d.ID))(t); got.State != cloudsim.DiskInUse || got.Attachments[0].State != cloudsim.AttachmentAttached {
+		t.Errorf("disk after the cancellation with a device: got %+v, want state in-use and an attached device", got)
+	}
+}
+
 // TestInvalidDeviceReports proves that an invalid report changes nothing.
 func TestInvalidDeviceReports(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
