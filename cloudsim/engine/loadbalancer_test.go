@@ -86,7 +86,8 @@ func TestLoadBalancerFamilies(t *testing.T) {
 
 // TestPublishedPorts proves that each listener gets the lowest free published port, and keeps this
 // port. The free ports come from the range in Config.Published. The deletion of a listener frees
-// its port. If the configured range changes, the listeners get ports of the new range.
+// its port, also for a new listener in the same request. If the configured range changes, the
+// listeners get ports of the new range.
 func TestPublishedPorts(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	path := file(t)
@@ -125,6 +126,9 @@ func TestPublishedPorts(t *testing.T) {
 	update.DrainTimeoutSeconds = 1
 	b, err = e.UpdateLoadBalancer(ctx, b.ID, update, 0)
 	expect("after the release of a port", []int{30081, 30080}, published(b, err))
+	update.Listeners = []cloudsim.Listener{{Protocol: cloudsim.TCP, Port: 82, TargetPort: 1}, b.Listeners[1]}
+	b, err = e.UpdateLoadBalancer(ctx, b.ID, update, 0)
+	expect("after the replacement of a listener in a full range", []int{30081, 30080}, published(b, err))
 	down()
 	e, down = boot(t, path, instant, publish(30090, 30099))
 	b, err = e.GetLoadBalancer(ctx, b.ID)

@@ -35,18 +35,24 @@ func publishedKey(p cloudsim.Protocol, port int) string { return string(p) + "/"
 // returns no error, because a listener also works without a published port. The run time of publish
 // grows with the number of ports in the configured range.
 func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
-	oldPorts := lb.Published
-	lb.Published = nil
 	r := e.cfg.Published
+	var kept []cloudsim.PublishedPort
+	for _, p := range lb.Published {
+		listens := slices.ContainsFunc(lb.Listeners, func(l cloudsim.Listener) bool { return p.Protocol == l.Protocol && p.Port == l.Port })
+		if listens && r.First <= p.PublishedPort && p.PublishedPort <= r.Last {
+			kept = append(kept, p)
+		}
+	}
+	lb.Published = nil
 	if r.Host == "" {
 		return nil
 	}
 	for _, l := range lb.Listeners {
-		at := slices.IndexFunc(oldPorts, func(p cloudsim.PublishedPort) bool { return p.Protocol == l.Protocol && p.Port == l.Port })
+		at := slices.IndexFunc(kept, func(p cloudsim.PublishedPort) bool { return p.Protocol == l.Protocol && p.Port == l.Port })
 		p := cloudsim.PublishedPort{Protocol: l.Protocol, Port: l.Port, Host: r.Host}
-		if at >= 0 && r.First <= oldPorts[at].PublishedPort && oldPorts[at].PublishedPort <= r.Last {
-			p.PublishedPort = oldPorts[at].PublishedPort
-		} else if err := e.choosePublished(tx, lb, oldPorts, &p); err != nil {
+		if at >= 0 {
+			p.PublishedPort = kept[at].PublishedPort
+		} else if err := e.choosePublished(tx, lb, kept, &p); err != nil {
 			return err
 		}
 		if p.PublishedPort != 0 {
@@ -57,20 +63,20 @@ func (e *Engine) publish(tx *store.Tx, lb *cloudsim.LoadBalancer) error {
 }
 
 // choosePublished sets p.PublishedPort to the lowest free port in the configured range. If no port
-// is free, it does not change p. A port is not free if it is a published port of a load balancer.
-// The parameter oldPorts contains the published ports that lb had before the call of publish. These
-// ports are also not free, because other listeners of lb may keep them.
-func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, oldPorts []cloudsim.PublishedPort, p *cloudsim.PublishedPort) error {
+// is free, it does not change p. A port is not free if it is a published port of another load
+// balancer, or is in lb.Published or kept. The parameter kept contains the published ports that
+// listeners of lb keep.
+func (e *Engine) choosePublished(tx *store.Tx, lb *cloudsim.LoadBalancer, kept []cloudsim.PublishedPort, p *cloudsim.PublishedPort) error {
 	for port := e.cfg.Published.First; port <= e.cfg.Published.Last; port++ {
 		same := func(o cloudsim.PublishedPort) bool { return o.Protocol == p.Protocol && o.PublishedPort == port }
-		if slices.ContainsFunc(lb.Published, same) || slices.ContainsFunc(oldPorts, same) {
+		if slices.ContainsFunc(lb.Published, same) || slices.ContainsFunc(kept, same) {
 			continue
 		}
-		others, err := loadBalancers.Lookup(tx, byPublished, publishedKey(p.Protocol, port))
+		users, err := loadBalancers.Lookup(tx, byPublished, publishedKey(p.Protocol, port)) // users can contain lb, because the store still has its old ports
 		if err != nil {
 			return err
 		}
-		if len(others) == 0 {
+		if !slices.ContainsFunc(users, func(u cloudsim.LoadBalancer) bool { return u.ID != lb.ID }) {
 			p.PublishedPort = port
 			return nil
 		}
