@@ -201,14 +201,10 @@ func (e *Engine) placeOf(s Subject) (*resourceInfo, error) {
 	p := &resourceInfo{}
 	if s.Target != "" {
 		noun, _, _ := strings.Cut(s.Operation, ".")
-		table := store.Table[resourceInfo]{Kind: kindOfNoun(noun)}
 		err := e.store.View(func(tx *store.Tx) (err error) {
-			*p, err = table.Get(tx, s.Target)
+			*p, err = infoOf(tx, kindOfNoun(noun), s.Target)
 			return err
 		})
-		if errors.Is(err, cloudsim.NotFound) {
-			return &resourceInfo{}, nil // the call itself returns NotFound
-		}
 		return p, err
 	}
 	if s.Body != nil {
@@ -219,6 +215,16 @@ func (e *Engine) placeOf(s Subject) (*resourceInfo, error) {
 		_ = json.Unmarshal(raw, p) // a zone or labels with another JSON type match no fault
 	}
 	return p, nil
+}
+
+// infoOf returns the name, zone, type and labels of a resource. If the resource does not exist,
+// infoOf returns an empty resourceInfo.
+func infoOf(tx *store.Tx, kind cloudsim.ResourceKind, id string) (resourceInfo, error) {
+	info, err := store.Table[resourceInfo]{Kind: kind}.Get(tx, id)
+	if errors.Is(err, cloudsim.NotFound) {
+		return resourceInfo{}, nil
+	}
+	return info, err
 }
 
 // kindOfNoun returns the resource kind for the noun of an operation id. For

@@ -355,7 +355,8 @@ func (s *whyReader) addFault(ev cloudsim.Event) {
 
 // addWaits adds the reasons why the object waits at present. It also adds the active faults that
 // have the object as their target. If an active fault has no target, addWaits adds the fault only
-// if the fault matches the get operation of the object's kind, for example "instances.get".
+// if the fault matches the get operation of the object's kind, for example "instances.get". It
+// skips faults for another zone, another type or other labels.
 func (s *whyReader) addWaits(tx *store.Tx) error {
 	if s.why.Gone {
 		return nil
@@ -373,11 +374,15 @@ func (s *whyReader) addWaits(tx *store.Tx) error {
 	if !s.hears(cloudsim.Event{Kind: cloudsim.KindFault}) {
 		return nil
 	}
+	info, err := infoOf(tx, s.why.Kind, s.why.ID)
+	if err != nil {
+		return err
+	}
 	for f, err := range faults.Scan(tx, "", "") {
 		if err != nil {
 			return err
 		}
-		if f.ActiveAt(tx.Now) && (f.Match.Target == s.why.ID || f.Match.Target == "" && f.Match.Covers(nounOfKind(s.why.Kind)+".get")) {
+		if f.ActiveAt(tx.Now) && info.in(f.Match) && (f.Match.Target == s.why.ID || f.Match.Target == "" && f.Match.Covers(nounOfKind(s.why.Kind)+".get")) {
 			s.wait(string(f.ID), nil, fmt.Sprintf("fault %s can change calls about the object: %s on %s", f.Name, f.Effect.Type, f.Match.Operation))
 		}
 	}

@@ -133,7 +133,8 @@ func TestWhyRequest(t *testing.T) {
 }
 
 // TestWhyTellsOfFaults proves that the method Why returns the faults that affected calls
-// about an object, and the faults that may affect later calls.
+// about an object, and the faults that may affect later calls. Why does not return faults for
+// another zone, another type or other labels.
 func TestWhyTellsOfFaults(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
 	e, stop := boot(t, file(t), instant)
@@ -143,6 +144,12 @@ func TestWhyTellsOfFaults(t *testing.T) {
 		Match: cloudsim.FaultMatch{Operation: "instances.*"}, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError},
 	}}); err != nil {
 		t.Fatal(err)
+	}
+	for name, m := range map[string]cloudsim.FaultMatch{
+		"zone": {Zone: "sim-1b"}, "type": {Type: "no-type"}, "labels": {Labels: map[string]string{"app": "other"}}, "target": {Target: string(i.ID), Zone: "sim-1b"},
+	} {
+		m.Operation = "instances.*"
+		must(e.CreateFault(ctx, cloudsim.CreateFault{Name: name, FaultSpec: cloudsim.FaultSpec{Match: m, Effect: cloudsim.FaultEffect{Type: cloudsim.FaultError}}}))(t)
 	}
 	struck := authorizedContext(t, e, "req-struck", "instances.stop")
 	if hit, err := e.Decide(struck, engine.Subject{Operation: "instances.stop", Target: string(i.ID)}); err != nil || hit.Fault == nil {
