@@ -46,8 +46,9 @@ func New() dialect.Dialect {
 	}
 }
 
-// labelRequest is the label with the id of the request that created a resource.
-const labelRequest = dialect.LabelPrefix + "request"
+// labelUnique is a label with random text. If a request to create a resource equals an earlier
+// request, this cloud returns the existing resource. With this label, no two requests are equal.
+const labelUnique = dialect.LabelPrefix + "unique"
 
 // A service is an AWS service, such as EC2. Its clients use either AWS's query protocol or AWS's
 // protocol JSON 1.1.

@@ -2,6 +2,7 @@ package aws
 
 import (
 	"cmp"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -29,13 +30,14 @@ const mismatch = "IdempotentParameterMismatch"
 var clientTokenRE = regexp.MustCompile(`^[!-~]{1,64}$`)
 
 // clientToken returns the parameter ClientToken. If the parameter is absent, clientToken returns
-// the id of the request, so that each request creates a new resource.
+// random text, so that each request creates a new resource. The id of the request is not unique,
+// because a client can repeat the header X-Request-Id.
 func (q *query) clientToken() string {
 	v := q.text("ClientToken")
 	if v != "" && !clientTokenRE.MatchString(v) {
 		q.fail(errInvalid("ClientToken", v, "1 to 64 printable ASCII characters"))
 	}
-	return cmp.Or(v, q.ID)
+	return cmp.Or(v, rand.Text())
 }
 
 // parametersHash returns a hash of all parameters of the request. The argument tags contains the

@@ -1,9 +1,12 @@
 package aws_test
 
 import (
+	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cloudsim-dev/allinone/cloudsim"
 	"github.com/cloudsim-dev/allinone/cloudsim/cloudtest"
@@ -57,6 +60,46 @@ func TestClientTokenRegions(t *testing.T) {
 			t.Errorf("instance in %s: got %s", region, body)
 		}
 		w.succeed(t, region, "Action=CreateVolume&Size=10&ClientToken=x&AvailabilityZone="+region+"a")
+	}
+}
+
+// TestRepeatedRequestID sends each request twice with the same header X-Request-Id, but without a
+// ClientToken. It proves that the second request does not return the resource of the first request.
+func TestRepeatedRequestID(t *testing.T) {
+	w := start(t)
+	repeat := func(query string) (code string) {
+		t.Helper()
+		for range 2 {
+			form, err := url.ParseQuery(query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := w.request(t, time.Now(), form)
+			r.Header.Set("X-Request-Id", "my-id")
+			_, code, _ = do(t, r)
+		}
+		return code
+	}
+	for _, query := range []string{runOne, createVolume + "&Size=10", "Action=CreateSnapshot&VolumeId=vol-00000000000000001"} {
+		if code := repeat(query); code != "" {
+			t.Errorf("second request %s: got error %s", query, code)
+		}
+	}
+	if code := repeat("Action=CreateSecurityGroup&GroupName=a&GroupDescription=a"); code != "InvalidGroup.Duplicate" {
+		t.Errorf("second request for a security group: got error %q, want InvalidGroup.Duplicate", code)
+	}
+	for _, want := range []string{"", "RepositoryAlreadyExistsException"} {
+		r := w.ecr(t, "CreateRepository", `{"repositoryName":"a"}`)
+		r.Header.Set("X-Request-Id", "my-id")
+		if _, code, body := doJSON(t, r); code != want {
+			t.Errorf("repository: got %s, want error %q", body, want)
+		}
+	}
+	i, err1 := w.cloud.ListInstances(t.Context(), cloudsim.ListOptions{})
+	d, err2 := w.cloud.ListDisks(t.Context(), cloudsim.ListOptions{})
+	s, err3 := w.cloud.ListSnapshots(t.Context(), cloudsim.ListOptions{})
+	if err := errors.Join(err1, err2, err3); err != nil || len(i.Items) != 2 || len(d.Items) != 2 || len(s.Items) != 2 {
+		t.Errorf("got %d instances, %d disks and %d snapshots, error %v; want 2 of each", len(i.Items), len(d.Items), len(s.Items), err)
 	}
 }
 

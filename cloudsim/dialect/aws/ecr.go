@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -115,8 +116,8 @@ type createRepositoryInput struct {
 
 // createRepository creates a repository. If the repository already exists, createRepository returns
 // an error, as ECR does. But if a request has the same labels as the existing repository, the cloud
-// returns this repository. To prevent this, createRepository adds a label with the id of the
-// request. So the labels of two requests differ.
+// returns this repository. To prevent this, createRepository adds the label labelUnique. So the
+// labels of two requests differ.
 func createRepository(r *dialect.Request, me cloudsim.Identity, input createRepositoryInput) (any, error) {
 	if err := checkRegistry(me, input.RegistryID); err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func createRepository(r *dialect.Request, me cloudsim.Identity, input createRepo
 	for _, t := range input.Tags {
 		given[t.Key] = t.Value
 	}
-	labels, err := dialect.WithLabels(given, map[string]string{labelRequest: r.ID})
+	labels, err := dialect.WithLabels(given, map[string]string{labelUnique: rand.Text()})
 	if err != nil {
 		return nil, err
 	}

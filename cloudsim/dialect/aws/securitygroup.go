@@ -3,6 +3,7 @@ package aws
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -248,9 +249,9 @@ func createGroup(q *query) (any, error) {
 	doc.Network = network.ID
 	// If a request to create a record equals an earlier request, the cloud returns the record that
 	// the earlier request created. But EC2 refuses a second group with the same name. The label
-	// with the request id makes each request different. So the cloud refuses a second request with
-	// the same name, as EC2 does.
-	labels, err := dialect.WithLabels(given, map[string]string{labelRequest: q.ID})
+	// labelUnique makes each request different. So the cloud refuses a second request with the same
+	// name, as EC2 does.
+	labels, err := dialect.WithLabels(given, map[string]string{labelUnique: rand.Text()})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"crypto/rand"
 	"errors"
 	"slices"
 	"strconv"
@@ -91,7 +92,7 @@ func createSnapshot(q *query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := q.Cloud.CreateSnapshot(q.Context(), cloudsim.CreateSnapshot{Name: dialect.Name("snapshot/" + q.ID), Disk: d.ID, Labels: labels})
+	s, err := q.Cloud.CreateSnapshot(q.Context(), cloudsim.CreateSnapshot{Name: dialect.Name("snapshot/" + rand.Text()), Disk: d.ID, Labels: labels})
 	return &createSnapshotAnswer{snapshot: snapshotOf(s)}, translateKind(err, map[cloudsim.Kind]string{cloudsim.Conflict: "IncorrectState", cloudsim.Exhausted: "SnapshotLimitExceeded"})
 }
 
