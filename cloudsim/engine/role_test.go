@@ -474,6 +474,28 @@ func TestTokenOfTwoWorkloads(t *testing.T) {
 	}
 }
 
+// TestKeysWithTheSameID proves that the engine tries all keys of a trust that have the key ID of the
+// token.
+func TestKeysWithTheSameID(t *testing.T) {
+	e, down := boot(t, file(t), instant)
+	defer down()
+	admin := enter(t, e, "secret", engine.DefaultProject)
+	account(t, e, admin, "sa", cloudsim.CreateRoleBinding{Role: cloudsim.RoleReader})
+	request := engine.Request{Secret: workload(t, e, admin, "sa"), Operation: "instances.list", Access: engine.Read}
+	trust := must(e.ListWorkloadTrusts(admin, cloudsim.ListOptions{}))(t).Items[0]
+	var own, all jose.JSONWebKeySet
+	if err := errors.Join(json.Unmarshal([]byte(trust.Keys), &own), json.Unmarshal([]byte(keySet(t)), &all), e.DeleteWorkloadTrust(admin, trust.ID)); err != nil {
+		t.Fatal(err)
+	}
+	all.Keys = append(all.Keys, own.Keys...)
+	spec := trust.WorkloadTrustSpec
+	spec.Keys = string(must(json.Marshal(all))(t))
+	must(e.CreateWorkloadTrust(admin, cloudsim.CreateWorkloadTrust{Name: "second", Account: "sa", WorkloadTrustSpec: spec}))(t)
+	if _, err := e.Authorize(t.Context(), request); err != nil {
+		t.Errorf("token of the second key: got error %v, want none", err)
+	}
+}
+
 // TestIrregularPluralsInPermissions proves that the engine finds the resource kind of an operation
 // id with an irregular plural. For example, the kind of "repositories.get" is repository.
 func TestIrregularPluralsInPermissions(t *testing.T) {

@@ -132,7 +132,7 @@ func verifyTrusted(cloudTime time.Time, w cloudsim.WorkloadTrust, t *jwt.JSONWeb
 		return refuse("is signed by a key that workload trust %s does not have: if the cluster has new keys, read them with 'kubectl get --raw /openid/v1/jwks', and create the trust again with them", w.ID)
 	}
 	var c workloadClaims
-	if err := t.Claims(keys[0].Public().Key, &c); err != nil {
+	if !slices.ContainsFunc(keys, func(k jose.JSONWebKey) bool { return t.Claims(k.Public().Key, &c) == nil }) {
 		return refuse("has a wrong signature")
 	}
 	k := c.Kubernetes
