@@ -20,6 +20,8 @@ import (
 // TestImportRefusesWrongNumbers proves that an import refuses a saved state with an impossible
 // clock rate, and a saved state with the largest possible revision. With a negative rate, the loop
 // in Engine.Run would never wait. After the largest revision, the revisions would begin at 0 again.
+// An import also refuses a floor or a gap after the last revision. With such a floor, every watch
+// would end with Gone. With such a gap, the journal would keep all events.
 func TestImportRefusesWrongNumbers(t *testing.T) {
 	clock := func(rate float64) func(*bolt.Tx) error {
 		return func(tx *bolt.Tx) error {
@@ -28,12 +30,25 @@ func TestImportRefusesWrongNumbers(t *testing.T) {
 			return tx.Bucket([]byte("meta")).Put([]byte("clock"), binary.BigEndian.AppendUint64(raw, math.Float64bits(rate)))
 		}
 	}
+	gaps := func(raw string) func(*bolt.Tx) error {
+		return func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("gaps"), []byte(raw)) }
+	}
 	for name, change := range map[string]func(*bolt.Tx) error{
 		"negative rate": clock(-1), "rate without a value": clock(math.NaN()), "infinite rate": clock(math.Inf(1)),
 		"last revision": func(tx *bolt.Tx) error {
 			journal := tx.Bucket([]byte("journal"))
-			gaps := fmt.Sprintf("[[%d,%d]]", journal.Sequence()+1, uint64(math.MaxUint64))
-			return errors.Join(journal.SetSequence(math.MaxUint64), tx.Bucket([]byte("meta")).Put([]byte("gaps"), []byte(gaps)))
+			gap := fmt.Sprintf("[[%d,%d]]", journal.Sequence()+1, uint64(math.MaxUint64))
+			return errors.Join(journal.SetSequence(math.MaxUint64), gaps(gap)(tx))
+		},
+		"floor after the last revision": func(tx *bolt.Tx) error {
+			floor := binary.BigEndian.AppendUint64(nil, math.MaxUint64)
+			return errors.Join(gaps("[[0,0]]")(tx), tx.Bucket([]byte("meta")).Put([]byte("journalFloor"), floor))
+		},
+		"gap after the last revision": func(tx *bolt.Tx) error {
+			last := tx.Bucket([]byte("journal")).Sequence()
+			err := tx.DeleteBucket([]byte("journal"))
+			journal, err2 := tx.CreateBucket([]byte("journal"))
+			return errors.Join(err, err2, journal.SetSequence(last), gaps(fmt.Sprintf("[[1,%d],[0,%d]]", uint64(math.MaxUint64), last))(tx))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

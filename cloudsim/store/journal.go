@@ -192,13 +192,19 @@ func (t *Tx) Compact(maxEvents uint64, limit int) (int, error) {
 }
 
 // CheckJournal returns an error if the journal lacks a revision. It checks the revisions after the
-// revision that Floor returns. It accepts the gaps that Replace has made.
+// revision that Floor returns. It accepts the gaps that Replace has made. It also returns an error
+// if the floor or a gap is after the last revision.
 func (t *Tx) CheckJournal() error {
-	next := t.Floor() + 1
+	floor, last := t.Floor(), t.Revision()
 	gaps, err := t.revisionGaps()
 	if err != nil {
 		return err
 	}
+	// Without this check, the additions below could overflow for a malicious saved state.
+	if floor > last || slices.ContainsFunc(gaps, func(gap [2]uint64) bool { return gap[1] > last }) {
+		return fmt.Errorf("the floor %d or a gap of the journal is after the last revision %d", floor, last)
+	}
+	next := floor + 1
 	skip := func() {
 		for _, gap := range gaps { // the gaps are sorted
 			if next >= gap[0] && next <= gap[1] {
@@ -219,7 +225,7 @@ func (t *Tx) CheckJournal() error {
 		}
 	}
 	skip()
-	if last := t.Revision(); next != last+1 {
+	if next != last+1 {
 		return fmt.Errorf("the journal ends at revision %d, but the counter is %d", next-1, last)
 	}
 	return nil
