@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -61,8 +60,9 @@ func makeCA(dir string) (*cert.Pair, error) {
 	// Write the key first, so that a crash cannot leave a certificate without a key. The next start
 	// would replace a certificate without a key. Clients that trust only the replaced certificate
 	// would then reject the registry.
-	if err := os.WriteFile(filepath.Join(dir, caKeyFile), key, 0o600); err != nil {
+	f := &files{dir: dir}
+	if err := f.write(filepath.Join(dir, caKeyFile), key); err != nil {
 		return nil, err
 	}
-	return ca, os.WriteFile(filepath.Join(dir, CAFile), ca.CertPEM(), 0o644) //nolint:gosec // the certificate is public
+	return ca, f.write(filepath.Join(dir, CAFile), ca.CertPEM())
 }
