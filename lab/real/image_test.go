@@ -222,6 +222,40 @@ func TestCloneOfImages(t *testing.T) {
 	}
 }
 
+// TestStoreKey proves that a change of any input file of the store changes the key of the store.
+func TestStoreKey(t *testing.T) {
+	s := imageStore{programs: t.TempDir(), images: t.TempDir(), more: t.TempDir(), loaded: t.TempDir()}
+	inputs := []string{filepath.Join(s.programs, "containerd")}
+	for _, name := range []string{"pause", "coredns", "agnhost", "shell", "shell.tools"} {
+		inputs = append(inputs, filepath.Join(s.images, name))
+	}
+	for _, dir := range []string{s.images, s.more, s.loaded} {
+		inputs = append(inputs, filepath.Join(dir, "a.tar"))
+	}
+	key := func() string {
+		t.Helper()
+		k, err := s.key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	for _, path := range inputs {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range inputs {
+		before := key()
+		if err := os.WriteFile(path, []byte("changed"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if key() == before {
+			t.Errorf("a change of %s did not change the key", path)
+		}
+	}
+}
+
 // TestFillStoreInLongFolder proves that the path of containerd's socket is short, even if the path
 // of the store is long. It also proves that fill does not wait for a containerd that has ended.
 func TestFillStoreInLongFolder(t *testing.T) {

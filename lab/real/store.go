@@ -60,6 +60,9 @@ func (s imageStore) key() (string, error) {
 	}
 	for _, m := range builtImages(s.images) {
 		files = append(files, m.program)
+		if m.tools != "" {
+			files = append(files, m.tools)
+		}
 	}
 	files = append(files, filepath.Join(s.programs, "containerd"))
 	sum := sha256.New()
