@@ -273,16 +273,27 @@ func (p *provider) wantedBalancer(s *v1.Service, nodes []*v1.Node) (conform.Load
 
 // mergePorts returns the new ports of a load balancer. Its current ports are oldPorts, and the
 // Service s needs the ports ownPorts. If several Services share the load balancer, mergePorts keeps
-// the ports of the other Services.
+// the ports of the other Services. After the load balancer has the new ports, the caller calls
+// recordPorts. Until then the load balancer can have the old or the new ports of s, for example
+// because the cloud's reply was lost. So p.shared then contains both.
 func (p *provider) mergePorts(s *v1.Service, oldPorts, ownPorts []conform.Port) []conform.Port {
 	if s.Annotations[annotationShared] == "" {
 		return ownPorts
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	before := p.shared[s.UID]
-	p.shared[s.UID] = ownPorts
-	return append(slices.DeleteFunc(slices.Clone(oldPorts), func(x conform.Port) bool { return slices.Contains(before, x) }), ownPorts...)
+	possible := slices.Concat(p.shared[s.UID], ownPorts)
+	p.shared[s.UID] = possible
+	return append(slices.DeleteFunc(slices.Clone(oldPorts), func(x conform.Port) bool { return slices.Contains(possible, x) }), ownPorts...)
+}
+
+// recordPorts records the ports of a Service on a shared load balancer.
+func (p *provider) recordPorts(s *v1.Service, ports []conform.Port) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.Annotations[annotationShared] != "" {
+		p.shared[s.UID] = ports
+	}
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
@@ -316,7 +327,8 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 	if err != nil {
 		return nil, err
 	}
-	want.Ports = p.mergePorts(s, lb.Ports, want.Ports)
+	ownPorts := want.Ports
+	want.Ports = p.mergePorts(s, lb.Ports, ownPorts)
 	if found {
 		want.ID, want.Addresses = lb.ID, lb.Addresses
 	}
@@ -332,11 +344,13 @@ func (p *provider) EnsureLoadBalancer(ctx context.Context, cluster string, s *v1
 		return nil, errors.New("the load balancer is not ready yet")
 	}
 	if found && reflect.DeepEqual(lb, want) && p.bug != WriteAtStart {
+		p.recordPorts(s, ownPorts)
 		return p.statusOf(s, lb), nil
 	}
 	if want, err = p.cloud.putLoadBalancer(ctx, name, want); err != nil {
 		return nil, err
 	}
+	p.recordPorts(s, ownPorts)
 	p.known.Store(name, want)
 	return p.statusOf(s, want), nil
 }
@@ -383,11 +397,18 @@ func (p *provider) EnsureLoadBalancerDeleted(ctx context.Context, cluster string
 			return err
 		}
 		if lb.Ports = p.mergePorts(s, lb.Ports, nil); len(lb.Ports) > 0 {
-			_, err := p.cloud.putLoadBalancer(ctx, name, lb)
-			return err
+			if _, err := p.cloud.putLoadBalancer(ctx, name, lb); err != nil {
+				return err
+			}
+			p.recordPorts(s, nil)
+			return nil
 		}
 	}
-	return p.cloud.removeLoadBalancer(ctx, name)
+	if err := p.cloud.removeLoadBalancer(ctx, name); err != nil {
+		return err
+	}
+	p.recordPorts(s, nil)
+	return nil
 }
 
 // routesProvider implements cloudprovider.Routes.
