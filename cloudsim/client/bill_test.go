@@ -2,6 +2,8 @@ package client_test
 
 import (
 	"errors"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,10 +87,13 @@ func TestWatchAudit(t *testing.T) {
 	if got := take(2, cloudsim.AuditOptions{Operation: "zones.*", After: all[0].Number}); got[0].Number != all[2].Number || got[1].Number != all[4].Number {
 		t.Errorf("zones.* after the first call: got %+v, want the calls %d and %d", got, all[2].Number, all[4].Number)
 	}
-	for name, number := range map[string]uint64{"of an earlier run": 1, "in the future": all[4].Number + 1000} {
-		for _, err := range cloud.WatchAudit(ctx, cloudsim.AuditOptions{After: number}) {
-			if !errors.Is(err, cloudsim.Gone) {
-				t.Errorf("watch after a number %s: got error %v, want Gone", name, err)
+	for _, tc := range []struct {
+		number uint64
+		want   string
+	}{{1, "no longer in memory"}, {all[4].Number + 1000, "does not exist yet"}, {math.MaxUint64, "does not exist yet"}} {
+		for _, err := range cloud.WatchAudit(ctx, cloudsim.AuditOptions{After: tc.number}) {
+			if !errors.Is(err, cloudsim.Gone) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("watch after number %d: got error %v, want Gone and %q", tc.number, err, tc.want)
 			}
 		}
 	}

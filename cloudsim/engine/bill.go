@@ -66,7 +66,7 @@ func (ac *access) Record(entry cloudsim.AuditEntry) cloudsim.AuditEntry {
 // hold the lock of the ledger.
 func (l *ledger) checkNumber(number uint64) error {
 	last := l.base + l.total
-	if first := last - uint64(len(l.ring)) + 1; number+1 < first {
+	if first := last - uint64(len(l.ring)) + 1; number < first-1 {
 		return cloudsim.Errorf(cloudsim.Gone, "some calls after number %d are no longer in memory; the audit trail begins with number %d: list again, and watch from the number that the list returns", number, first)
 	}
 	if number > last {
