@@ -116,7 +116,8 @@ func TestLab(t *testing.T) {
 }
 
 // If the cluster is healthy, the console reports no difference between the cloud and the cluster.
-// All views that show the cluster are accessible.
+// All views that show the cluster are accessible. A URL of a log that does not exist shows no other
+// log.
 func healthyLab(t *testing.T, l *lab, p *page) {
 	p.visit("differences")
 	p.awaitText("No difference")
@@ -132,6 +133,12 @@ func healthyLab(t *testing.T, l *lab, p *page) {
 	for _, view := range []string{"map", "differences", "resources/node", "logs"} {
 		p.visit(view)
 		p.checkAccessibility(view)
+	}
+	for _, missing := range []string{"logs/other", "logs/i-00000f", "logs/i-00000f/kubelet", "logs/constructor"} {
+		p.visit("logs")
+		p.awaitTrue("document.querySelector('.log') !== null")
+		p.visit(missing)
+		p.awaitText("This log does not exist")
 	}
 }
 
