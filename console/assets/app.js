@@ -3,7 +3,7 @@ import { html, render } from './vendor/htm-preact.js';
 import { useEffect, useRef, useState } from './vendor/hooks.js';
 import { effect } from './vendor/signals.js';
 import { activeFaults, all, begin, cloudNow, count, everywhere, fresh, freshAt, head, identity, link, loaded, notice, now, project, route, selected, serverNow, signedIn, signInError, signOut, usePastedToken, version } from './store.js';
-import { Icon, age, said, sayChanges, toast } from './parts.js';
+import { Icon, NoPage, age, said, sayChanges, toast } from './parts.js';
 import { Map_ } from './map.js';
 import { Differences, Events, Resources, pageOf } from './tables.js';
 import { ObjectPage, Panel, closePanel } from './object.js';
@@ -83,7 +83,7 @@ function Toast() {
 function App() {
   if (!signedIn.value) return html`<${SignIn} />`;
   const view = route.value[0] || 'map';
-  const View = views[view] ?? Map_;
+  const View = Object.hasOwn(views, view) ? views[view] : NoPage;
   const h = head.value;
   const stale = link.value.state === 'lost' || (h && !h.cloud.live);
   return html`<div class=${`frame ${view === 'map' ? 'with-panel' : ''} ${stale ? 'stale' : ''}`}><a class="skip" href="#main" onClick=${(e) => { e.preventDefault(); document.getElementById('main').focus(); }}>Skip to the content</a>

@@ -2,7 +2,7 @@
 import { html } from './vendor/htm-preact.js';
 import { useEffect, useState } from './vendor/hooks.js';
 import { call, events, get, head, selected, route } from './store.js';
-import { Chip, Empty, Icon, State, clockTime, since, Command, toneOf } from './parts.js';
+import { Chip, Empty, Icon, NoPage, State, clockTime, since, Command, toneOf } from './parts.js';
 import { Actions, actionsFor, inProject, word } from './actions.js';
 import { Edges, Flow, stateOf } from './map.js';
 import { kinds, pageOf } from './tables.js';
@@ -85,13 +85,14 @@ function Value({ v }) {
 
 export function ObjectPage() {
   const [, kind, id] = route.value;
+  if (!id) return html`<${NoPage} />`;
   const o = get(kind, id);
   const related = o && html`${(o.attachments ?? []).map((a) => html`<a href=${pageOf('instance', a.instance)}>${get('instance', a.instance)?.name ?? a.instance}</a>`)}
     ${(o.targets ?? []).slice(0, 20).map((t) => html`<a href=${pageOf('instance', t.instance)}>${get('instance', t.instance)?.name ?? t.instance}</a>`)}
     ${kind === 'operation' && html`<a href=${pageOf(o.kind, o.target)}>${o.target}</a>`}${o.operation && html`<a href=${pageOf('operation', o.operation)}>${o.operation}</a>`}${[o.network, ...(o.networkInterfaces ?? []).map((n) => n.network)].filter(Boolean).map((id) => html`<a href=${pageOf('network', id)}>${get('network', id)?.name ?? id}</a>`)}`;
-  return html`<nav class="crumbs" aria-label="Path"><a href=${`#/resources/${kind}`}>${kinds[kind]?.label ?? kind}</a></nav>
+  return html`<nav class="crumbs" aria-label="Path">${Object.hasOwn(kinds, kind) ? html`<a href=${`#/resources/${kind}`}>${kinds[kind].label}</a>` : kind}</nav>
     <div class="row wrap"><h1>${o?.name ?? id}</h1><${Chip}>${id}</${Chip}>${o ? html`<${State} is=${kind === 'instance' ? stateOf(o) : o.state} />` : html`<${State} is="deleted" />`}</div>
-    ${!o && html`<${Empty} title="This object does not exist now">The events below show when and why the object was deleted, if the journal still has these events.</${Empty}>`}
+    ${!o && html`<${Empty} title="This object does not exist now">${cluster.includes(kind) ? 'The console has no history of objects of the cluster.' : 'The events below show when and why the object was deleted, if the journal still has these events.'}</${Empty}>`}
     <${Found} kind=${kind} id=${id} />
     ${o && html`<${Actions} list=${actionsFor(kind, o)} />`}
     ${o && kind === 'loadBalancer' && html`<section class="card" aria-label="Traffic"><div class="row wrap"><h2>TRAFFIC</h2><span class="grow"></span><${Flow} id=${id} /></div><${Edges} lb=${o} limit=${50} /><${Command} text=${`allinone cloud load-balancers stats ${word(o.name)}${inProject(o)}`} /></section>`}

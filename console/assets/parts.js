@@ -130,3 +130,6 @@ async function copy(text) {
 }
 
 export const Empty = ({ title, children }) => html`<div class="empty"><b>${title}</b><div class="muted">${children}</div></div>`;
+
+/** NoPage is the page for a URL that belongs to no page, for example a link with an error in it. */
+export const NoPage = () => html`<h1>Page not found</h1><${Empty} title="This URL belongs to no page of the console">Choose a view in the menu.</${Empty}>`;

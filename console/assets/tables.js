@@ -2,7 +2,7 @@
 import { html } from './vendor/htm-preact.js';
 import { useEffect, useRef, useState } from './vendor/hooks.js';
 import { all, count, events, get, head, idOf, route } from './store.js';
-import { Chip, Empty, State, age, clockTime, compare, since } from './parts.js';
+import { Chip, Empty, NoPage, State, age, clockTime, compare, since } from './parts.js';
 import { cloudNow } from './store.js';
 import { addressOf, stateOf } from './map.js';
 
@@ -72,8 +72,9 @@ export const kinds = {
 };
 
 export function Resources() {
-  const kind = kinds[route.value[1]] ? route.value[1] : 'instance';
+  const kind = route.value[1] || 'instance';
   const [filter, setFilter] = useState('');
+  if (!Object.hasOwn(kinds, kind)) return html`<${NoPage} />`;
   const k = kinds[kind];
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const list = all(kind).filter((o) => {
