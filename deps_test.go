@@ -222,18 +222,18 @@ func TestCloudconform(t *testing.T) {
 	}
 }
 
-// differs lists the modules that may have different versions in kube, netproxy/interop and
+// otherVersions lists the modules that may have different versions in kube, netproxy/interop and
 // allinone. Except for konnectivity-client, no package of Kubernetes in the builds of both allinone
 // and kube uses one of these modules. So Go does not compile a package of Kubernetes twice (see
 // TestSharedVersions).
-var differs = []string{
+var otherVersions = []string{
 	"github.com/container-storage-interface/spec", "github.com/cyphar/filepath-securejoin", "github.com/godbus/dbus/v5",
 	"github.com/opencontainers/cgroups", "go.etcd.io/bbolt",
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client", // netproxy/interop is a test with other versions
 }
 
 // TestSharedVersions proves that kube and netproxy/interop require the same versions of modules as
-// allinone. The modules in the variable differs are exceptions. With two versions of a module, Go
+// allinone, except for the modules in otherVersions. With two versions of a module, Go
 // must compile two copies of each package of Kubernetes that uses the module.
 func TestSharedVersions(t *testing.T) {
 	versions := func(file string) map[string]string {
@@ -257,7 +257,7 @@ func TestSharedVersions(t *testing.T) {
 	for _, file := range []string{"kube/go.mod", "netproxy/interop/go.mod", "netproxy/interop/go37.mod"} {
 		shared := 0
 		for path, version := range versions(file) {
-			if want[path] == "" || slices.Contains(differs, path) {
+			if want[path] == "" || slices.Contains(otherVersions, path) {
 				continue
 			}
 			shared++

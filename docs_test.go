@@ -40,7 +40,7 @@ func TestLinks(t *testing.T) {
 	}
 	for path, d := range docs {
 		for _, link := range d.links {
-			if why := broken(docs, path, link); why != "" {
+			if why := linkError(docs, path, link); why != "" {
 				t.Errorf("%s: link to %s: %s", path, link, why)
 			}
 		}
@@ -85,9 +85,9 @@ func target(page, link string) (file, anchor string) {
 	return filepath.Join(filepath.Dir(page), file), anchor
 }
 
-// The function broken returns the reason why a link on the given page is broken. It returns "" for
-// a working link. It also returns "" for a link to the web, because it does not check such a link.
-func broken(docs map[string]document, page, link string) string {
+// linkError returns the reason why a link on the given page does not work. It returns "" for a
+// working link. It also returns "" for a link to the web, because it does not check such a link.
+func linkError(docs map[string]document, page, link string) string {
 	if strings.Contains(link, "://") {
 		return ""
 	}

@@ -64,8 +64,8 @@ func requirements(all ...func(Capabilities) string) func(Capabilities) string {
 	}
 }
 
-// needsCapability returns a function for Check.skipReason. If the function claimed returns false,
-// the returned function returns a reason that contains the name of the capability.
+// needsCapability returns a function for Check.skipReason. If claimed returns false, the returned
+// function returns a reason that contains the name of the capability.
 func needsCapability(name string, claimed func(Capabilities) bool) func(Capabilities) string {
 	return func(c Capabilities) string {
 		if claimed(c) {

@@ -15,10 +15,10 @@ import (
 // balancer and without a load balancer. It reports the ratio of the two durations,
 // because other load on the machine changes both durations but not the ratio.
 
-// runAlternating measures b.N rounds of the function balanced and b.N rounds of the function
-// direct. It first runs one round of each function without a measurement. It then divides the b.N
-// rounds into slices, and switches to the other function after each slice. It returns the total
-// time of each function.
+// runAlternating measures b.N rounds of each of two functions. The first function connects through
+// a load balancer, and the second function connects directly to a server. runAlternating first runs
+// one round of each function without a measurement. It then divides the b.N rounds into slices, and
+// switches to the other function after each slice. It returns the total time of each function.
 func runAlternating(b *testing.B, slices int, balanced, direct func(rounds int)) (lb, straight time.Duration) {
 	timed := func(do func(int), rounds int) time.Duration {
 		begin := time.Now()

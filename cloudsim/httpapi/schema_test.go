@@ -70,12 +70,12 @@ func TestDocumentedLimits(t *testing.T) {
 			for _, l := range limitsOf(doc, &huma.Schema{Ref: ref}, "") {
 				limits++
 				t.Run(o.OperationID+"/"+l.member+"/"+l.name, func(t *testing.T) {
-					for _, v := range l.within {
+					for _, v := range l.valid {
 						if raw := bodyOf(t, doc, ref, l, v); slices.Contains(refusedMembers(t, request, raw), l.member) {
 							t.Errorf("Validate refuses %.80v, which is within the documented limit: %.300s", v, raw)
 						}
 					}
-					for _, v := range l.beyond {
+					for _, v := range l.invalid {
 						raw := bodyOf(t, doc, ref, l, v)
 						if !slices.Contains(refusedMembers(t, request, raw), l.member) {
 							t.Errorf("Validate does not refuse %.80v, which is beyond the documented limit: %.300s", v, raw)
@@ -114,12 +114,11 @@ func refusedMembers(t *testing.T, request reflect.Type, raw []byte) (members []s
 	return members
 }
 
-// limit is a schema keyword, such as maxLength, that restricts a member of a request body. The
-// field member is the path of the member, and the field name is the keyword. The keyword allows the
-// values in the field within, but not the values in the field beyond.
+// limit is a schema keyword, such as maxLength, that restricts a member of a request body.
 type limit struct {
-	member, name   string
-	within, beyond []any
+	member, name string // path of the member, and keyword
+	valid        []any  // values that the keyword allows
+	invalid      []any  // values that the keyword does not allow
 }
 
 // limitsOf returns the limits of s and of all nested members.
@@ -127,8 +126,8 @@ func limitsOf(doc *huma.OpenAPI, s *huma.Schema, member string) (all []limit) {
 	for s.Ref != "" {
 		s = doc.Components.Schemas.SchemaFromRef(s.Ref)
 	}
-	add := func(name string, within, beyond any) {
-		all = append(all, limit{member, name, []any{within}, []any{beyond}})
+	add := func(name string, valid, invalid any) {
+		all = append(all, limit{member, name, []any{valid}, []any{invalid}})
 	}
 	if s.Minimum != nil {
 		add("minimum", *s.Minimum, *s.Minimum-1)
@@ -155,9 +154,9 @@ func limitsOf(doc *huma.OpenAPI, s *huma.Schema, member string) (all []limit) {
 		l := limit{member: member, name: "pattern"}
 		for _, v := range []string{"a", "0-a", "-a", "a-", "A", "é", "a b", "a\n", "*", "a*", strings.Repeat("a", 41), strings.Repeat("a", 64)} {
 			if regexp.MustCompile(s.Pattern).MatchString(v) {
-				l.within = append(l.within, v)
+				l.valid = append(l.valid, v)
 			} else {
-				l.beyond = append(l.beyond, v)
+				l.invalid = append(l.invalid, v)
 			}
 		}
 		all = append(all, l)

@@ -206,8 +206,8 @@ type absence struct {
 }
 
 // update returns the changes since the previous call. If a running instance has had no machine for
-// the time missingAfter, one call returns the instance in the list missing. If this instance has a
-// machine again later, one call returns the instance in the list recovered. The argument links
+// the time missingAfter, one call returns the instance in the first result. If this instance has a
+// machine again later, one call returns the instance in the second result. The argument links
 // contains the names of all links in the namespace of the VPC's bridge. The link of a machine has
 // the instance's ID as its name.
 func (m missingMachines) update(now time.Time, running []cloudsim.Instance, links map[string]bool) (missing, recovered []cloudsim.Instance) {

@@ -9,14 +9,14 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Indexes of the array segments. This array contains the values of the metric label "segment".
+// fromServer and toServer are indexes of segmentNames, the values of the metric label "segment".
 // Upstream's agent uses the same values.
 const (
 	fromServer = iota
 	toServer
 )
 
-var segments = [...]string{fromServer: "from_server", toServer: "to_server"}
+var segmentNames = [...]string{fromServer: "from_server", toServer: "to_server"}
 
 // packetTypes is the number of upstream's packet types.
 const packetTypes = 7
@@ -31,7 +31,7 @@ type agentMetrics struct {
 	cut         prometheus.Counter
 	toTarget    prometheus.Counter
 	fromTarget  prometheus.Counter
-	packets     [len(segments)][packetTypes]prometheus.Counter
+	packets     [len(segmentNames)][packetTypes]prometheus.Counter
 }
 
 const prefix = "konnectivity_network_proxy_agent_"
@@ -52,7 +52,7 @@ func newMetrics(reg prometheus.Registerer, a *Agent) (*agentMetrics, error) {
 		toTarget:   bytes.WithLabelValues("to_target"),
 		fromTarget: bytes.WithLabelValues("from_target"),
 	}
-	for seg, name := range segments {
+	for seg, name := range segmentNames {
 		for typ, label := range client.PacketType_name {
 			m.packets[seg][typ] = packets.WithLabelValues(name, label)
 		}

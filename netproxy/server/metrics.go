@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
 )
 
-// Indexes of the array segments. This array contains the values of the metric label "segment".
+// These constants are indexes of segmentNames, the values of the metric label "segment".
 // Upstream's server uses the same values.
 const (
 	fromClient = iota
@@ -16,7 +16,7 @@ const (
 	toAgent
 )
 
-var segments = [...]string{fromClient: "from_client", toClient: "to_client", fromAgent: "from_agent", toAgent: "to_agent"}
+var segmentNames = [...]string{fromClient: "from_client", toClient: "to_client", fromAgent: "from_agent", toAgent: "to_agent"}
 
 // packetTypes is the number of upstream's packet types.
 const packetTypes = 7
@@ -37,7 +37,7 @@ type metrics struct {
 	refusedAgents   prometheus.Counter
 	toTarget        prometheus.Counter
 	fromTarget      prometheus.Counter
-	packets         [len(segments)][packetTypes]prometheus.Counter
+	packets         [len(segmentNames)][packetTypes]prometheus.Counter
 }
 
 func opts(name, help string) prometheus.Opts { return prometheus.Opts{Name: prefix + name, Help: help} }
@@ -70,7 +70,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 		toTarget:        bytes.WithLabelValues("to_target"),
 		fromTarget:      bytes.WithLabelValues("from_target"),
 	}
-	for seg, name := range segments {
+	for seg, name := range segmentNames {
 		for typ, label := range client.PacketType_name {
 			m.packets[seg][typ] = packets.WithLabelValues(name, label)
 		}

@@ -94,8 +94,8 @@ func TestOffline(t *testing.T) {
 	p.awaitText("instances.create")
 	p.eval("window.same = true")
 	// Chromium's emulation of an offline network refuses only new requests. The open stream would
-	// continue, so the function offline also stops the cloud's process.
-	offline := func(is bool, s syscall.Signal) {
+	// continue, so setOffline also stops the cloud's process.
+	setOffline := func(is bool, s syscall.Signal) {
 		t.Helper()
 		command(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{
 			MatchedNetworkConditions: []*network.Conditions{{Offline: is, DownloadThroughput: -1, UploadThroughput: -1}},
@@ -104,13 +104,13 @@ func TestOffline(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	offline(true, syscall.SIGSTOP)
+	setOffline(true, syscall.SIGSTOP)
 	p.awaitWithin(10*time.Second, has("disconnected, retrying"))
 	p.awaitTrue("getComputedStyle(document.querySelector('main')).filter.includes('grayscale')")
 	p.card("node-1", "running")
 	p.press("Stop")
 	p.awaitText("The cloud did not answer")
-	offline(false, syscall.SIGCONT)
+	setOffline(false, syscall.SIGCONT)
 	c.instance("node-2", "sim-1a")
 	p.card("node-2", "running")
 	p.awaitText("live")

@@ -93,7 +93,7 @@ func deleteListeners(q *query) (any, error) {
 // permit sets the source ranges and the targets of a load balancer. A client can then connect only
 // if the rules of the load balancer's security groups permit the client. In AWS, each rule has a
 // range of ports. But in this cloud, a load balancer has one list of source ranges for all its
-// listeners. So the function permit does the following:
+// listeners. So permit changes the load balancer as follows:
 //
 //   - If no rule permits connections to the port of a listener, the listener gets an empty list of
 //     targets. A listener with an empty list refuses all connections.
@@ -115,13 +115,12 @@ func permit(l *cloudsim.LoadBalancerSpec, rules []rule) {
 	setSourceRanges(l, open)
 }
 
-// setSourceRanges sets the source ranges of a load balancer. The parameter open contains lists of
-// ranges. The source ranges are the intersection of these lists. If the intersection is empty, all
-// listeners refuse connections.
-func setSourceRanges(l *cloudsim.LoadBalancerSpec, open [][]netip.Prefix) {
+// setSourceRanges sets the source ranges of a load balancer to the intersection of the given lists
+// of ranges. If the intersection is empty, all listeners refuse connections.
+func setSourceRanges(l *cloudsim.LoadBalancerSpec, lists [][]netip.Prefix) {
 	l.SourceRanges = nil
-	for _, r := range slices.Concat(open...) {
-		permitted := !slices.ContainsFunc(open, func(ranges []netip.Prefix) bool {
+	for _, r := range slices.Concat(lists...) {
+		permitted := !slices.ContainsFunc(lists, func(ranges []netip.Prefix) bool {
 			return !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Bits() <= r.Bits() && p.Contains(r.Addr()) })
 		})
 		if permitted && !slices.Contains(l.SourceRanges, r.String()) {
