@@ -170,9 +170,9 @@ func TestCloudRetriesMoveOfLoadedData(t *testing.T) {
 	_, err := c.SaveState(t.Context(), cloudsim.SaveState{Name: "then"})
 	ok(t, err)
 	write(t, disks.Path(dir, a.ID), 0, "late")
-	// This directory has the name of a disk that is not in the state. Before the move, the cloud
-	// tries to delete the directory. The deletion fails, because the directory is not empty. So the
-	// cloud does not move the data.
+	// This directory has the name of a disk that is not in the state. The cloud tries to delete the
+	// directory before it moves the data of the state into place. The deletion fails, because the
+	// directory is not empty. So the cloud does not move the data.
 	inTheWay := filepath.Join(dir, "disk-0000ff.img")
 	ok(t, os.MkdirAll(filepath.Join(inTheWay, "full"), 0o700))
 	if err := c.LoadState(t.Context(), "then", cloudsim.LoadState{}); err == nil {
