@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/cloudsim-dev/allinone/credprovider/node"
 	"github.com/cloudsim-dev/allinone/lab"
@@ -26,7 +27,7 @@ func (p *plan) installAddons(ctx context.Context) error {
 	}
 	crds := ""
 	if p.hasVolumes() {
-		crds = p.crds()
+		crds = filepath.Join(p.CSIDir, "crds")
 	}
 	return lab.InstallRealAddons(ctx, k, lab.Addons{CRDs: crds, ServeAs: p.ServeAs, Pulls: pulls[node.RBACFile], NameServer: p.vpc().NameServer()})
 }

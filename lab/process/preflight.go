@@ -27,7 +27,7 @@ const minSpace = 256 << 20
 // preflight checks for problems that would stop the lab during its start. It returns one
 // error with all problems. Each problem is one line and includes advice.
 func preflight(c Config, p portsByName) error {
-	return errors.Join(checkPrograms(c), checkMachines(c), checkVolumes(c), checkEgress(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.checkFree())
+	return errors.Join(checkPrograms(c), checkMachines(c), checkEgress(c), checkFileLimit(), checkSpace(c.DataDir, minSpace), p.checkFree())
 }
 
 func checkPrograms(c Config) error {
@@ -95,22 +95,6 @@ func checkMachines(c Config) error {
 		errs = append(errs, fmt.Errorf("cannot use %s for real nodes: %w; run `make build machine`", name, missing[name]))
 	}
 	return errors.Join(errs...)
-}
-
-// checkVolumes checks that a lab with volumes has the CustomResourceDefinitions of snapshots. Without
-// them, the lab would wait for the kind VolumeSnapshotClass until its time limit.
-func checkVolumes(c Config) error {
-	if !c.hasVolumes() {
-		return nil
-	}
-	files, err := os.ReadDir(c.crds())
-	if err == nil && len(files) == 0 {
-		err = errors.New("the folder is empty")
-	}
-	if err != nil {
-		return fmt.Errorf("cannot use the CustomResourceDefinitions of volumes in %s: %w; run `make csi`, or use --volumes=false", c.crds(), rootCause(err))
-	}
-	return nil
 }
 
 // checkFileLimit checks the hard limit, because programs in Go raise their soft limit to

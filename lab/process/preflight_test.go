@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/cloudsim-dev/allinone/lab"
 )
 
 func executable(t *testing.T, path string) string {
@@ -91,28 +89,6 @@ func TestPreflight(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestCheckVolumes proves that preflight refuses the sidecars of volumes without the
-// CustomResourceDefinitions.
-func TestCheckVolumes(t *testing.T) {
-	c := Config{Nodes: lab.Real, Volumes: true, CSIDir: t.TempDir()}
-	check := func(want string) {
-		t.Helper()
-		got := fmt.Sprint(preflight(c, nil)) // also contains problems with other parts of the lab
-		if !strings.Contains(got, want) || want == "" && strings.Contains(got, "make csi") {
-			t.Errorf("got error %s, want %q", got, want)
-		}
-	}
-	check("") // without the sidecars, the lab has no volumes
-	executable(t, c.sidecars())
-	check("no such file or directory; run `make csi`")
-	if err := os.Mkdir(c.crds(), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	check("the folder is empty; run `make csi`")
-	executable(t, filepath.Join(c.crds(), "a.yaml"))
-	check("")
 }
 
 func TestChoosePorts(t *testing.T) {

@@ -19,10 +19,6 @@ func (c Config) hasVolumes() bool {
 
 func (c Config) sidecars() string { return filepath.Join(c.CSIDir, "csi-sidecars") }
 
-// crds returns the folder with the CustomResourceDefinitions of snapshots. The sidecars need these
-// definitions.
-func (c Config) crds() string { return filepath.Join(c.CSIDir, "crds") }
-
 // csiSockets returns the folder with the sockets through which the sidecars call the driver's
 // controller. The driver can have several names (see Config.ServeAs), and has one socket for each
 // name.
