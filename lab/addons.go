@@ -124,6 +124,9 @@ func installVolumeAddons(ctx context.Context, k *kubernetes.Clientset, crds stri
 	if err != nil {
 		return err
 	}
+	if len(files) == 0 {
+		return fmt.Errorf("no CustomResourceDefinition (*.yaml) in %s: run 'make csi' again", crds)
+	}
 	slices.Sort(files)
 	for _, f := range files {
 		raw, err := os.ReadFile(filepath.Join(crds, f))
