@@ -101,7 +101,7 @@ type provider struct {
 	sharing sync.Mutex // held while a goroutine changes a shared load balancer
 
 	mu     sync.Mutex                   // protects shared
-	shared map[types.UID][]conform.Port // ports of the Services that share a load balancer
+	shared map[types.UID][]conform.Port // ports that each Service has or may have on a shared load balancer
 }
 
 var (
@@ -213,7 +213,7 @@ func (p *provider) GetLoadBalancer(ctx context.Context, cluster string, s *v1.Se
 	return p.statusOf(s, lb), found, err
 }
 
-// sharer reports whether the Service currently has ports on a shared load balancer.
+// sharer reports whether the Service has or may have ports on a shared load balancer.
 func (p *provider) sharer(s *v1.Service) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,7 +282,12 @@ func (p *provider) mergePorts(s *v1.Service, oldPorts, ownPorts []conform.Port) 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	possible := slices.Concat(p.shared[s.UID], ownPorts)
+	possible := p.shared[s.UID]
+	for _, port := range ownPorts {
+		if !slices.Contains(possible, port) {
+			possible = append(slices.Clip(possible), port)
+		}
+	}
 	p.shared[s.UID] = possible
 	return append(slices.DeleteFunc(slices.Clone(oldPorts), func(x conform.Port) bool { return slices.Contains(possible, x) }), ownPorts...)
 }
@@ -393,8 +398,12 @@ func (p *provider) EnsureLoadBalancerDeleted(ctx context.Context, cluster string
 	}
 	if s.Annotations[annotationShared] != "" && p.bug != SharedDeleted {
 		lb, found, err := p.cloud.loadBalancer(ctx, name)
-		if err != nil || !found {
+		if err != nil {
 			return err
+		}
+		if !found {
+			p.recordPorts(s, nil)
+			return nil
 		}
 		if lb.Ports = p.mergePorts(s, lb.Ports, nil); len(lb.Ports) > 0 {
 			if _, err := p.cloud.putLoadBalancer(ctx, name, lb); err != nil {

@@ -66,6 +66,9 @@ func TestSharedPortsAfterFailedCalls(t *testing.T) {
 			succeed(func() error { return remove(a) }, 1000)
 			fail("loadBalancers.delete", func() error { return remove(b) })
 			succeed(func() error { return remove(b) })
+			if p.sharer(b) {
+				t.Error("the CCM still records ports of a deleted Service")
+			}
 		})
 	}
 }
