@@ -16,7 +16,7 @@ function useWhy(kind, id, project) {
   useEffect(() => {
     if (!id || cluster.includes(kind)) return setWhy(null);
     let current = true;
-    call('GET', `/v1/why?object=${encodeURIComponent(id)}`, undefined, project).then((w) => current && setWhy(w), (e) => current && setWhy({ error: e.message }));
+    call('GET', `/v1/why?object=${encodeURIComponent(id)}`, undefined, project).then((w) => current && setWhy(w), (e) => current && setWhy({ id, error: e.message }));
     return () => (current = false);
   }, [kind, id, revision, project]);
   return why?.id && why.id !== id ? null : why;
