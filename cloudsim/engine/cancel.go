@@ -124,7 +124,7 @@ func (e *Engine) undoDisk(tx *store.Tx, d *cloudsim.Disk) error {
 				return err
 			}
 			if i.ReportsDevices {
-				return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the detachment of disk %s: the machine of instance %s has no device of the disk: wait for the end of the detachment, and attach the disk again", d.ID, a.Instance)
+				return cloudsim.Errorf(cloudsim.Conflict, "cannot cancel the detachment of disk %s: the machine of instance %s has no device of the disk; wait until the detachment ends, and attach the disk again", d.ID, a.Instance)
 			}
 		}
 		a.State = cloudsim.AttachmentAttached

@@ -83,7 +83,8 @@ func newCancelCommand(c *cli.Connection) *cobra.Command {
 		Long: `Cancel operations before they end. The cloud deletes an instance, disk, load balancer,
 snapshot or snapshot group that it is creating, and stops an instance that it is
 starting. A disk that the cloud is attaching becomes detached. A disk that the cloud is
-detaching stays attached. Other operations cannot be cancelled.`,
+detaching stays attached, unless its machine has no device of the disk: then the call
+fails. Other operations cannot be cancelled.`,
 		Example: "  allinone cloud operations cancel op-000001",
 	}, (*client.Client).CancelOperation)
 }
