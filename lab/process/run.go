@@ -288,7 +288,7 @@ var ErrNodesNotReady = errors.New("not all nodes are Ready")
 // awaitLateNodes waits until all nodes are Ready, and then tells the user that they are Ready. If
 // ctx ends before all nodes are Ready, it returns an error that wraps ErrNodesNotReady and contains
 // its last report about the nodes. If this last report contains only a read error, the returned
-// error contains an earlier report from announce instead: the argument report.
+// error contains the argument report, which is an earlier report of announce.
 func (p *plan) awaitLateNodes(ctx context.Context, report NodesReport, say func(string, ...any)) error {
 	nodes, err := p.awaitNodes(ctx, 2*time.Second)
 	if err != nil {
