@@ -391,33 +391,31 @@ func (p *provider) EnsureLoadBalancerDeleted(ctx context.Context, cluster string
 	if p.bug == Leak {
 		return nil
 	}
-	name := p.GetLoadBalancerName(ctx, cluster, s)
 	if s.Annotations[annotationShared] != "" {
 		p.sharing.Lock()
 		defer p.sharing.Unlock()
 	}
-	if s.Annotations[annotationShared] != "" && p.bug != SharedDeleted {
-		lb, found, err := p.cloud.loadBalancer(ctx, name)
-		if err != nil {
-			return err
-		}
-		if !found {
-			p.recordPorts(s, nil)
-			return nil
-		}
-		if lb.Ports = p.mergePorts(s, lb.Ports, nil); len(lb.Ports) > 0 {
-			if _, err := p.cloud.putLoadBalancer(ctx, name, lb); err != nil {
-				return err
-			}
-			p.recordPorts(s, nil)
-			return nil
-		}
-	}
-	if err := p.cloud.removeLoadBalancer(ctx, name); err != nil {
+	if err := p.removePorts(ctx, p.GetLoadBalancerName(ctx, cluster, s), s); err != nil {
 		return err
 	}
 	p.recordPorts(s, nil)
 	return nil
+}
+
+// removePorts removes the ports of a Service from its load balancer. If no other Service has ports
+// on this load balancer, removePorts deletes the load balancer.
+func (p *provider) removePorts(ctx context.Context, name string, s *v1.Service) error {
+	if s.Annotations[annotationShared] != "" && p.bug != SharedDeleted {
+		lb, found, err := p.cloud.loadBalancer(ctx, name)
+		if err != nil || !found {
+			return err
+		}
+		if lb.Ports = p.mergePorts(s, lb.Ports, nil); len(lb.Ports) > 0 {
+			_, err := p.cloud.putLoadBalancer(ctx, name, lb)
+			return err
+		}
+	}
+	return p.cloud.removeLoadBalancer(ctx, name)
 }
 
 // routesProvider implements cloudprovider.Routes.
