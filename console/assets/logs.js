@@ -70,7 +70,7 @@ export function Logs() {
   if (!enabled) return html`<h1>Logs</h1><${Empty} title="This console has no logs">The console of a lab shows the logs of its components. 'allinone up' starts a lab.</${Empty}>`;
   if (list?.error) return html`<h1>Logs</h1><${Empty} title="The logs are not available">${list.error}</${Empty}>`;
   const [, a, b] = route.value;
-  const chosen = a ? list?.find((l) => (b ? l.instance === a && l.name === b : !l.instance && l.name === a)) ?? (!b ? list?.find((l) => l.instance === a) : null) : list?.[0];
+  const chosen = !a ? list?.[0] : list?.find((l) => (b ? l.instance === a && l.name === b : !l.instance && l.name === a)) ?? list?.find((l) => !b && l.instance === a);
   const owners = Object.groupBy(list ?? [], ownerOf);
   return html`<h1>Logs</h1>
     ${Object.entries(owners).map(([owner, logs]) => html`<div class="tabs" role="navigation" aria-label=${`Logs of ${owner}`} key=${owner}><span class="muted small">${owner}</span>${logs.map((l) => html`<a key=${l.name} href=${pageOf(l)} aria-current=${l === chosen ? 'page' : undefined}>${l.name}</a>`)}</div>`)}
