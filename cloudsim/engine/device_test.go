@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -171,17 +172,25 @@ func TestHeldDevice(t *testing.T) {
 	})
 }
 
+// beginAttachment starts an engine with a stopped clock and lets it attach a disk to an instance. The
+// hypervisor reports the devices of this instance, and has not yet reported the device of the disk.
+func beginAttachment(t *testing.T, ctx context.Context) (*engine.Engine, cloudsim.Instance, cloudsim.Disk) {
+	t.Helper()
+	e, down := boot(t, file(t), frozen, slowDisks)
+	t.Cleanup(down)
+	i, d := mustCreate(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "data")
+	advance(t, e, ctx, time.Hour)
+	must(e.ReportDevices(ctx, i.ID, cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{}}))(t)
+	must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
+	return e, i, d
+}
+
 // TestCancelDetachmentWithoutDevice detaches a disk that the cloud is still attaching. It proves that
 // a client cannot cancel this detachment before the hypervisor has reported the device, because the
 // disk would be attached without a device. After the report, the client can cancel the detachment.
 func TestCancelDetachmentWithoutDevice(t *testing.T) {
 	ctx := engine.AsCloud(t.Context())
-	e, down := boot(t, file(t), frozen, slowDisks)
-	defer down()
-	i, d := mustCreate(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "data")
-	advance(t, e, ctx, time.Hour)
-	must(e.ReportDevices(ctx, i.ID, cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{}}))(t)
-	must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
+	e, i, d := beginAttachment(t, ctx)
 	d = must(e.DetachDisk(ctx, d.ID, cloudsim.DetachDisk{Instance: i.ID}))(t)
 	_, err := e.CancelOperation(ctx, d.Operation)
 	expectError(t, err, cloudsim.Conflict, string(d.ID), "no device")
@@ -229,12 +238,7 @@ func TestDeviceReportAfterTheClockGoesBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, down := boot(t, file(t), frozen, slowDisks)
-			defer down()
-			i, d := mustCreate(t, e, ctx, "a"), mustCreateDisk(t, e, ctx, "data")
-			advance(t, e, ctx, time.Hour)
-			must(e.ReportDevices(ctx, i.ID, cloudsim.ReportDevices{Devices: []cloudsim.DeviceReport{}}))(t)
-			must(e.AttachDisk(ctx, d.ID, cloudsim.AttachDisk{Instance: i.ID}))(t)
+			e, i, d := beginAttachment(t, ctx)
 			advance(t, e, ctx, 30*time.Second)
 			must(e.SetClock(ctx, cloudsim.SetClock{Time: &newYear}))(t)
 			must(report(e, i.ID, d.ID))(t)
