@@ -145,9 +145,9 @@ func ownerOf(name [unix.LO_NAME_SIZE]byte) string {
 	return unix.ByteSliceToString(rest)
 }
 
-// backingOf returns the file at path. If the file no longer exists, backingOf sets b.gone.
-// In this case, b.name is the name that the kernel has for the deleted file. backingOf returns
-// an error if path is not a regular file, for example a link (see OpenFile).
+// backingOf returns the file at path. If the file no longer exists, backingOf sets b.gone. In this
+// case, b.name is the name that the kernel has for the deleted file. backingOf returns an error if
+// path is not a regular file, for example a link (see OpenFile).
 func backingOf(path string) (b backingFile, err error) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if err != nil {

@@ -80,8 +80,8 @@ func parseTarget(protocol, address string) (target, error) {
 	return t, nil
 }
 
-// chooseSession returns a session for the target t, or nil. It never returns one of
-// the excluded sessions.
+// chooseSession returns a session for the target t, or nil. It never returns one of the excluded
+// sessions.
 func (s *Server) chooseSession(t target, excluded []*session) *session {
 	s.agents.mu.RLock()
 	defer s.agents.mu.RUnlock()
